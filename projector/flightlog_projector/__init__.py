@@ -1,0 +1,1 @@
+"""The projector: folds session logs into snapshots and the catalog, in Redis."""

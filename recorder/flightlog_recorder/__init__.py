@@ -1,0 +1,1 @@
+"""The recorder: the services and commands that look after the log itself."""
