@@ -1,0 +1,128 @@
+"""Values on their way into JSON and back: what JSON cannot hold travels marked, and returns equal."""
+
+import base64
+import math
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from flightlog.errors import InvalidValue
+
+MARK = "$flightlog"
+# Go and Node parse deeper, but CPython's json gives up near 1,000 frames, harness stack included.
+MAX_DEPTH = 256
+_INT_MIN, _INT_MAX = -(2**63), 2**64 - 1  # what msgspec and Go's int64/uint64 read exactly
+
+Redact = Callable[[str], str]
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+def pack(value: object, *, where: str = "value", redact: Redact | None = None) -> msgspec.Raw:
+    """Encode `value` as JSON that `unpack` turns back into an equal value.
+
+    NaN, infinities, lone surrogates, bytes, integers beyond 64 bits and dicts with other than
+    string keys are carried as `{"$flightlog": kind, "value": ...}`. Tuples become lists, as JSON
+    has no other. `redact` maps every string leaf first. Anything else raises `InvalidValue` with
+    its place, before anything is sent.
+    """
+    return msgspec.Raw(_encode(_mark(value, where, 0, redact)))
+
+
+def unpack(raw: msgspec.Raw | bytes) -> Any:
+    """Decode JSON made by `pack`, marks resolved."""
+    value = _decode(raw)
+    return _unmark(value) if MARK.encode() in bytes(raw) else value
+
+
+def _mark(value: object, where: str, depth: int, redact: Redact | None) -> object:
+    kind = type(value)
+    if kind is str:
+        return _mark_text(redact(value) if redact else value)  # type: ignore[arg-type]
+    if value is None or kind is bool:
+        return value
+    if kind is int:
+        in_range = _INT_MIN <= value <= _INT_MAX  # type: ignore[operator]
+        return value if in_range else _marked("int", str(value))
+    if kind is float:
+        return value if math.isfinite(value) else _marked("float", repr(value))  # type: ignore[arg-type]
+    if depth >= MAX_DEPTH:
+        raise InvalidValue(where[:80], f"it is nested deeper than {MAX_DEPTH} levels")
+    return _mark_nested(value, where, depth + 1, redact)
+
+
+def _mark_nested(value: object, where: str, depth: int, redact: Redact | None) -> object:
+    match value:
+        case dict():
+            return _mark_dict(value, where, depth, redact)
+        case list() | tuple():
+            return [_mark(item, f"{where}[{i}]", depth, redact) for i, item in enumerate(value)]
+        case bytes() | bytearray() | memoryview():
+            return _marked("bytes", base64.b64encode(value).decode())
+        case msgspec.Raw():
+            return _mark(_decode(value), where, depth, redact) if redact else value
+        case str() | int() | float():  # subclasses, such as StrEnum members
+            plain = next(base for base in (str, int, float) if isinstance(value, base))
+            return _mark(plain(value), where, depth, redact)
+    dump = getattr(value, "model_dump", None)
+    if callable(dump):  # the provider SDKs' messages are pydantic models
+        return _mark(dump(mode="json", exclude_unset=True), where, depth, redact)
+    raise InvalidValue(where, f"{type(value).__name__} has no JSON form")
+
+
+def _mark_dict(
+    value: dict[Any, Any], where: str, depth: int, redact: Redact | None
+) -> dict[str, object]:
+    plain = all(type(key) is str and _is_unicode(key) for key in value) and MARK not in value
+    if plain:
+        return {k: _mark(v, f"{where}.{k}", depth, redact) for k, v in value.items()}
+    pairs = [
+        [_mark(k, f"{where} key", depth, None), _mark(v, where, depth, redact)]
+        for k, v in value.items()
+    ]
+    return _marked("dict", pairs)
+
+
+def _mark_text(text: str) -> object:
+    if _is_unicode(text):
+        return text
+    return _marked("str", base64.b64encode(text.encode("utf-8", "surrogatepass")).decode())
+
+
+def _is_unicode(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _marked(kind: str, value: object) -> dict[str, object]:
+    return {MARK: kind, "value": value}
+
+
+def _unmark(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_unmark(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if MARK not in value:
+        return {key: _unmark(item) for key, item in value.items()}
+    return _resolve(value)
+
+
+def _resolve(mark: dict[str, Any]) -> Any:
+    match mark:
+        case {"$flightlog": "float" | "int" as kind, "value": str(text)}:
+            return float(text) if kind == "float" else int(text)
+        case {"$flightlog": "bytes", "value": str(text)}:
+            return base64.b64decode(text)
+        case {"$flightlog": "str", "value": str(text)}:
+            return base64.b64decode(text).decode("utf-8", "surrogatepass")
+        case {"$flightlog": "dict", "value": list(pairs)}:
+            return {_unmark(key): _unmark(item) for key, item in pairs}
+    return mark  # a kind of a later version: shown raw

@@ -1,0 +1,147 @@
+"""What can go wrong, one class per situation; each says what happened, to whom, and what to do."""
+
+
+class FlightlogError(Exception):
+    """Anything Flightlog raises on purpose. Never holds a payload or a secret."""
+
+
+class InvalidName(FlightlogError, ValueError):
+    """A tenant or session id that is not 1 to 64 of `A-Za-z0-9_-`. Retrying does not help."""
+
+    def __init__(self, what: str, length: int) -> None:
+        self.what = what
+        super().__init__(
+            f"{what} is refused ({length} characters): use 1 to 64 of A-Z a-z 0-9 _ -, "
+            "and put free text into key= or labels="
+        )
+
+
+class InvalidValue(FlightlogError, ValueError):
+    """A value that cannot be recorded without changing it. Raised before anything is sent."""
+
+    def __init__(self, where: str, why: str) -> None:
+        self.where = where
+        super().__init__(f"{where} cannot be recorded: {why}; nothing was sent")
+
+
+class InvalidEvent(FlightlogError, ValueError):
+    """Bytes that are not an event of the wire contract."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"not an event of wire version 1: {why}")
+
+
+class BusUnavailable(FlightlogError):
+    """NATS did not answer in time. What was sent stays queued; retrying helps once it is back."""
+
+    def __init__(self, where: str, why: str, *, session: str | None = None) -> None:
+        self.session = session
+        about = f" (session {session})" if session else ""
+        super().__init__(f"no answer from NATS at {where}{about}: {why}")
+
+
+class LayoutRefused(FlightlogError):
+    """The broker's streams are missing, or not the ones this version knows. Nothing was changed."""
+
+    def __init__(self, why: str, *, advice: str = "run: flightlog provision") -> None:
+        self.why = why
+        super().__init__(f"{why}; {advice}")
+
+
+class NotPermitted(FlightlogError):
+    """The broker or Redis refused our credentials or permissions. Retrying does not help."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}: check the user, its password and its permissions")
+
+
+class LogFull(FlightlogError):
+    """The stream is at its limit; nothing was stored. Retrying helps once there is room."""
+
+    def __init__(self, session: str, stream: str) -> None:
+        self.session, self.stream = session, stream
+        super().__init__(
+            f"stream {stream} is full, nothing was stored for session {session}: "
+            "raise its max_bytes or purge old sessions"
+        )
+
+
+class TooLarge(FlightlogError, ValueError):
+    """An event larger than a message may be; raised before anything is sent."""
+
+    def __init__(self, field: str, size: int, limit: int) -> None:
+        self.field, self.size, self.limit = field, size, limit
+        super().__init__(f"{field} is too large: {size} bytes, the limit is {limit}")
+
+
+class Fenced(FlightlogError):
+    """Another writer owns the session now; what we queued is not stored. Never retry."""
+
+    def __init__(self, session: str, seq: int) -> None:
+        self.session, self.seq = session, seq
+        super().__init__(
+            f"session {session} was taken over by another writer after seq {seq}; "
+            "this process must stop working on it"
+        )
+
+
+class LogCorrupt(FlightlogError):
+    """The leader itself shows a log that does not chain. The cure is a fork at the last good seq."""
+
+    def __init__(self, session: str, seq: int, *, expected: str, found: str) -> None:
+        self.session, self.seq, self.expected, self.found = session, seq, expected, found
+        super().__init__(
+            f"the log of session {session} is damaged after seq {seq}: expected {expected}, "
+            f"found {found}; fork it at {seq} to go on"
+        )
+
+
+class NoSuchSession(FlightlogError, LookupError):
+    """The log holds no such session, or none that is complete yet."""
+
+    def __init__(self, session: str, why: str = "its log is empty") -> None:
+        self.session = session
+        super().__init__(f"there is no session {session}: {why}")
+
+
+class SessionEnded(FlightlogError):
+    """The session has ended; open it with reopen=True to append to it."""
+
+    def __init__(self, session: str) -> None:
+        self.session = session
+        super().__init__(f"session {session} has ended: open it with reopen=True to go on")
+
+
+class SessionPurged(FlightlogError):
+    """The session was purged; its events are gone for good."""
+
+    def __init__(self, session: str) -> None:
+        self.session = session
+        super().__init__(f"session {session} was purged; its events are gone")
+
+
+class SessionLive(FlightlogError):
+    """Another process is writing the session, and on_live="refuse" was asked for."""
+
+    def __init__(self, session: str) -> None:
+        self.session = session
+        super().__init__(f"session {session} is live in another process; nothing was appended")
+
+
+class NeedsDecision(FlightlogError):
+    """A call whose outcome is unknown waits for a person."""
+
+    def __init__(self, session: str, call_id: str) -> None:
+        self.session, self.call_id = session, call_id
+        super().__init__(
+            f"call {call_id} of session {session} waits for a person: "
+            f"flightlog resolve {session} {call_id} --ruling result|rerun|fail"
+        )
+
+
+class CallRefused(FlightlogError):
+    """A call that the log rules out: a doubled id, a second open model call. Nothing was run."""
+
+    def __init__(self, session: str, why: str) -> None:
+        self.session = session
+        super().__init__(f"session {session}: {why}; nothing was run")
