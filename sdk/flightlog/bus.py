@@ -1,0 +1,70 @@
+"""The bus as the protocols see it: what is sent, what is answered, what is read. No client in here."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from flightlog.answer import Answer
+from flightlog.layout import Layout
+
+
+class Message(Struct, frozen=True):
+    """One stored message."""
+
+    subject: str
+    sequence: int
+    body: bytes
+
+
+class Outgoing(Struct, frozen=True):
+    """One message to be stored; `headers` are Flightlog's own, the expectation is added on sending."""
+
+    body: bytes
+    headers: dict[str, str]
+
+
+class Page(Struct, frozen=True):
+    """Consecutive messages of one subject. `more` is false at what this replica holds as the end."""
+
+    messages: list[Message]
+    more: bool
+
+
+class Listening(Protocol):
+    """A core subscription that survives reconnects."""
+
+    async def close(self) -> None: ...
+
+
+class Bus(Protocol):
+    """What Flightlog needs of NATS. Every call has a deadline; `BusUnavailable` when it passes."""
+
+    layout: Layout
+    max_payload: int
+
+    async def append(
+        self, subject: str, messages: Sequence[Outgoing], *, expected: int, timeout: float
+    ) -> Answer:
+        """Store messages on `subject` if its last stream sequence is `expected`; several as one atomic batch."""
+        ...
+
+    async def after(
+        self, stream: str, subject: str, sequence: int, *, leader: bool = False
+    ) -> Message | None:
+        """The first message on `subject` after `sequence`; with `leader`, as the leader sees it."""
+        ...
+
+    async def page(self, stream: str, subject: str, start: int) -> Page:
+        """A page of messages on `subject` from stream sequence `start` on; may lag behind the log."""
+        ...
+
+    async def listen(
+        self, subject: str, heard: Callable[[Message], Awaitable[None]]
+    ) -> Listening:
+        """Call `heard` for each core message on `subject`; hints, at most once."""
+        ...
+
+    async def say(self, subject: str, body: bytes) -> None:
+        """Publish on core NATS: no ack, not stored."""
+        ...
