@@ -1,0 +1,78 @@
+"""A child process that dies with its parent, even when the parent is killed with SIGKILL."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from flightlog_recorder.embedded import guard, private
+
+
+class Child:
+    """One running program, its output appended to a log file.
+
+    Signals travel through the guard, which alone reaps the program: a recycled pid is never hit.
+    """
+
+    def __init__(self, command: Sequence[str], *, log: Path, hold: Sequence[int] = ()) -> None:
+        """Start `command`; it keeps the file descriptors `hold` open while it lives."""
+        with private.append(log) as output:
+            self._guard = subprocess.Popen(
+                [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), *command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                start_new_session=True,
+                pass_fds=tuple(hold),
+            )
+        self._orders = _open(self._guard.stdin)
+        with _open(self._guard.stdout) as report:
+            self.pid = int(report.readline() or 0)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the program runs."""
+        return self._guard.poll() is None
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to the program; nothing happens when it is gone."""
+        if self._orders.closed:
+            return
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._orders.fileno(), bytes([number]))
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until the program has ended; false when `timeout` seconds were not enough."""
+        try:
+            self._guard.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return False
+        self._orders.close()
+        return True
+
+    def kill(self) -> None:
+        """Kill the program with SIGKILL and wait until it is gone. Idempotent."""
+        self._end(signal.SIGKILL, timeout=None)
+
+    def stop(self, *, deadline: float) -> None:
+        """Ask the program to end; kill it after `deadline` seconds. Idempotent."""
+        self._end(signal.SIGTERM, timeout=deadline)
+
+    def _end(self, number: signal.Signals, *, timeout: float | None) -> None:
+        if self._orders.closed:
+            return
+        self.send(number)
+        if timeout is not None and not self.wait(timeout):
+            self.send(signal.SIGKILL)
+        self._guard.wait()
+        self._orders.close()
+
+
+def _open(pipe: IO[bytes] | None) -> IO[bytes]:
+    if pipe is None:
+        raise TypeError("the guard was started without its pipes")
+    return pipe

@@ -1,0 +1,94 @@
+"""Runs one program and ends it when its parent is gone; a script of the standard library alone.
+
+Standard input is a pipe whose other end only the parent has. A byte in it is a signal for the
+program; its end means that the parent is gone, however it died.
+"""
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+
+PARENT_CHECK = 0.5  # seconds; a process forked by the parent may keep the pipe open after it
+ORPHAN_GRACE = 3.0  # seconds between SIGTERM and SIGKILL once the parent is gone
+LINUX_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def guard(parent: int, command: Sequence[str]) -> int:
+    """Run `command` until it ends or the parent does; its exit code."""
+    if os.getppid() != parent:
+        return 1
+    os.umask(0o077)
+    wake = _wake_on_signals()
+    program = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr,
+        close_fds=False,
+        preexec_fn=_die_with_guard(os.getpid()),  # noqa: PLW1509  one thread only
+    )
+    with contextlib.suppress(BrokenPipeError):
+        os.write(1, f"{program.pid}\n".encode())
+    while program.poll() is None:
+        orders = _next_orders(parent, wake)
+        if orders is None:
+            _put_down(program)
+            break
+        for number in orders:
+            program.send_signal(number)
+    return program.wait() % 256
+
+
+def _wake_on_signals() -> int:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer)
+    for number in (signal.SIGCHLD, *FORWARDED):
+        signal.signal(number, lambda *_: None)
+    return reader
+
+
+def _next_orders(parent: int, wake: int) -> bytes | None:
+    """The signals to send now, one a byte; None when the parent is gone."""
+    readable, _, _ = select.select([0, wake], [], [], PARENT_CHECK)
+    orders = b""
+    if 0 in readable:
+        orders = os.read(0, 64)
+        if not orders:
+            return None
+    if wake in readable:
+        orders += bytes(number for number in os.read(wake, 64) if number in FORWARDED)
+    return orders if os.getppid() == parent else None
+
+
+def _put_down(program: subprocess.Popen[bytes]) -> None:
+    program.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        program.wait(ORPHAN_GRACE)
+    program.kill()
+
+
+def _die_with_guard(pid: int) -> Callable[[], None] | None:
+    """What the program does before it starts, so that killing the guard kills it too (Linux).
+
+    The kernel ties this to the thread that forked: safe here, since the guard has but one.
+    """
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+    def before_exec() -> None:
+        prctl(LINUX_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != pid:
+            os._exit(1)
+
+    return before_exec
+
+
+if __name__ == "__main__":
+    raise SystemExit(guard(int(sys.argv[1]), sys.argv[2:]))

@@ -1,0 +1,102 @@
+"""A NATS cluster of three nodes on loopback, for whatever needs replicas."""
+
+import json
+import secrets
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from flightlog_recorder.embedded import Nats, Server, ServerFailed, endpoint
+from flightlog_recorder.embedded.endpoint import LOOPBACK
+
+SIZE = 3
+HEALTH_DEADLINE = 20.0  # seconds; the first election takes about one
+HEALTH_POLL = 0.02  # seconds
+
+
+class Node(Server):
+    """One server of the cluster, with its monitoring port."""
+
+    def __init__(self, kind: Nats, home: Path, *, name: str, monitor: int) -> None:
+        super().__init__(kind, home)
+        self.name = name
+        self._monitor = monitor
+
+    def monitor(self, path: str) -> Any:
+        """What the monitoring endpoint `path` says, such as `varz` or `jsz?streams=1`."""
+        address = f"http://{LOOPBACK}:{self._monitor}/{path}"
+        with urllib.request.urlopen(address, timeout=2) as answer:
+            return json.load(answer)
+
+    @property
+    def healthy(self) -> bool:
+        """Whether JetStream is up, has a leader in sight and is current."""
+        try:
+            return bool(self.monitor("healthz")["status"] == "ok")
+        except OSError:
+            return False
+
+
+class Cluster:
+    """Three nodes that share one token; `url` lists them all."""
+
+    def __init__(self, home: Path) -> None:
+        token, password = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
+        routes = [endpoint.fresh("route").port for _ in range(SIZE)]
+        self.nodes = [
+            _node(home / f"n{number}", f"n{number}", token, _routing(route, routes, password))
+            for number, route in enumerate(routes, start=1)
+        ]
+
+    @property
+    def urls(self) -> list[str]:
+        """One URL a node, token included."""
+        return [node.url for node in self.nodes]
+
+    @property
+    def url(self) -> str:
+        """All nodes in one string, as `flightlog.connect(nats=...)` takes it."""
+        return ",".join(self.urls)
+
+    def node(self, name: str) -> Node:
+        """The node of this server name, as `STREAM.INFO` names leaders."""
+        return next(node for node in self.nodes if node.name == name)
+
+    def start(self) -> None:
+        """Start every node that is down and wait until all agree on a leader."""
+        for node in self.nodes:
+            node.start()
+        self.wait_until_healthy()
+
+    def wait_until_healthy(self) -> None:
+        """Wait until every running node is current."""
+        deadline = time.monotonic() + HEALTH_DEADLINE
+        for node in self.nodes:
+            while node.running and not node.healthy:
+                if time.monotonic() > deadline:
+                    raise ServerFailed(node.name, node.log, "it did not become healthy")
+                time.sleep(HEALTH_POLL)
+
+    def kill(self) -> None:
+        """Kill all nodes."""
+        for node in self.nodes:
+            node.kill()
+
+
+def _node(home: Path, name: str, token: str, routing: str) -> Node:
+    where = endpoint.fresh(name)
+    home.mkdir(mode=0o700)
+    endpoint.save(home / "endpoint.json", endpoint.Endpoint(where.port, token, name))
+    monitor = endpoint.fresh("monitor").port
+    extra = f"{routing}\nhttp: {LOOPBACK}:{monitor}\n"
+    return Node(Nats(extra=extra), home, name=name, monitor=monitor)
+
+
+def _routing(own: int, routes: list[int], password: str) -> str:
+    others = ", ".join(f'"nats://route:{password}@{LOOPBACK}:{port}"' for port in routes)
+    return (
+        f"cluster {{ name: test, listen: {LOOPBACK}:{own}, no_advertise: true,\n"
+        f"  authorization {{ user: route, password: {json.dumps(password)} }},\n"
+        f"  routes: [ {others} ] }}"
+    )
