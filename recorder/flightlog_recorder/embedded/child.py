@@ -30,8 +30,8 @@ class Child:
                 pass_fds=tuple(hold),
             )
         self._orders = _open(self._guard.stdin)
-        with _open(self._guard.stdout) as report:
-            self.pid = int(report.readline() or 0)
+        self._answers = _open(self._guard.stdout)
+        self.pid = int(self._answers.readline() or 0)
 
     @property
     def alive(self) -> bool:
@@ -39,11 +39,12 @@ class Child:
         return self._guard.poll() is None
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to the program; nothing happens when it is gone."""
+        """Send a signal to the program and return once it is sent; nothing when it is gone."""
         if self._orders.closed:
             return
         with contextlib.suppress(BrokenPipeError):
             os.write(self._orders.fileno(), bytes([number]))
+            self._answers.read(1)
 
     def wait(self, timeout: float) -> bool:
         """Wait until the program has ended; false when `timeout` seconds were not enough."""
@@ -51,7 +52,7 @@ class Child:
             self._guard.wait(timeout)
         except subprocess.TimeoutExpired:
             return False
-        self._orders.close()
+        self._close()
         return True
 
     def kill(self) -> None:
@@ -69,7 +70,11 @@ class Child:
         if timeout is not None and not self.wait(timeout):
             self.send(signal.SIGKILL)
         self._guard.wait()
+        self._close()
+
+    def _close(self) -> None:
         self._orders.close()
+        self._answers.close()
 
 
 def _open(pipe: IO[bytes] | None) -> IO[bytes]:

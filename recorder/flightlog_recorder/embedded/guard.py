@@ -1,7 +1,8 @@
 """Runs one program and ends it when its parent is gone; a script of the standard library alone.
 
 Standard input is a pipe whose other end only the parent has. A byte in it is a signal for the
-program; its end means that the parent is gone, however it died.
+program, answered on standard output once sent; its end means that the parent is gone, however
+it died. The first line of standard output is the program's pid.
 """
 
 import contextlib
@@ -32,8 +33,7 @@ def guard(parent: int, command: Sequence[str]) -> int:
         close_fds=False,
         preexec_fn=_die_with_guard(os.getpid()),  # noqa: PLW1509  one thread only
     )
-    with contextlib.suppress(BrokenPipeError):
-        os.write(1, f"{program.pid}\n".encode())
+    _tell_parent(f"{program.pid}\n")
     while program.poll() is None:
         orders = _next_orders(parent, wake)
         if orders is None:
@@ -41,7 +41,13 @@ def guard(parent: int, command: Sequence[str]) -> int:
             break
         for number in orders:
             program.send_signal(number)
+            _tell_parent(".")
     return program.wait() % 256
+
+
+def _tell_parent(word: str) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        os.write(1, word.encode())
 
 
 def _wake_on_signals() -> int:
@@ -56,14 +62,13 @@ def _wake_on_signals() -> int:
 def _next_orders(parent: int, wake: int) -> bytes | None:
     """The signals to send now, one a byte; None when the parent is gone."""
     readable, _, _ = select.select([0, wake], [], [], PARENT_CHECK)
-    orders = b""
-    if 0 in readable:
-        orders = os.read(0, 64)
-        if not orders:
-            return None
+    if os.getppid() != parent:
+        return None
     if wake in readable:
-        orders += bytes(number for number in os.read(wake, 64) if number in FORWARDED)
-    return orders if os.getppid() == parent else None
+        return bytes(number for number in os.read(wake, 64) if number in FORWARDED)
+    if 0 in readable:
+        return os.read(0, 1) or None
+    return b""
 
 
 def _put_down(program: subprocess.Popen[bytes]) -> None:
