@@ -1,0 +1,280 @@
+"""Claude Code transcripts: from the lines of a session's .jsonl to drafts of events.
+
+File order is the order. What the conversation left behind (sub-agents, rewound branches) becomes
+side calls and `import_line` events, so that the context is the conversation as it stands.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from flightlog import carry
+from flightlog_recorder.importer.answers import Answers
+from flightlog_recorder.importer.calls import RESULT, Calls
+from flightlog_recorder.importer.draft import Draft, Imported
+from flightlog_recorder.importer.drafts import Drafts, source
+from flightlog_recorder.importer.errors import BadTranscript
+from flightlog_recorder.importer.report import Report
+from flightlog_recorder.importer.source import (
+    FileId,
+    Line,
+    Reading,
+    Record,
+    identify,
+    parse,
+    read_lines,
+)
+from flightlog_recorder.importer.survey import LINKED, Lane, Survey, is_summary, survey
+
+FORMAT = "claude-code"
+VIEW_ONLY = frozenset(
+    {
+        "agent-name",
+        "ai-title",
+        "atis-latch",
+        "bridge-session",
+        "custom-title",
+        "file-history-snapshot",
+        "frame-link",
+        "last-prompt",
+        "mode",
+        "permission-mode",
+        "pr-link",
+        "progress",
+        "queue-operation",
+        "relocated",
+        "result",
+        "started",
+        "summary",
+        "tag",
+        "worktree-state",
+    }
+)
+
+
+def read_claude_code(path: Path, *, first_seq: int = 2) -> Imported:
+    """Read a transcript into drafts of events, the first of which will be seq `first_seq`.
+
+    The same bytes always give the same drafts. A bad line is kept raw and flagged; only a file
+    that is no transcript at all raises `BadTranscript`. Memory: the drafts, and one line.
+    """
+    file = identify(path)
+    found = survey(path, _records(path, file))
+    if not any(name in VIEW_ONLY or name in LINKED for name in found.types):
+        raise BadTranscript(path, _not_a_transcript(found))
+    mapping = _Mapping(found, first_seq)
+    index = 0
+    for line, reading in _readings(path, file):
+        mapping.take(line, reading, index)
+        index += len(reading.objects)
+    return Imported(
+        format=FORMAT,
+        source_id=found.source_id,
+        path=str(path),
+        hash=file.hash,
+        size=file.size,
+        first_seq=first_seq,
+        harness_version=f"claude-code/{found.version or 'unknown'}",
+        labels=found.labels,
+        drafts=mapping.finish(),
+        report=mapping.report,
+    )
+
+
+def _readings(path: Path, file: FileId) -> Iterator[tuple[Line, Reading]]:
+    for line in read_lines(path, upto=file.size):
+        yield line, parse(line)
+
+
+def _records(path: Path, file: FileId) -> Iterator[Record]:
+    index = 0
+    for line, reading in _readings(path, file):
+        for fields in reading.objects:
+            yield Record(index, line.number, line.offset, fields)
+            index += 1
+
+
+def _not_a_transcript(found: Survey) -> str:
+    if not found.types:
+        return "no line of it is a JSON object"
+    return "none of its lines is of a type that Claude Code writes"
+
+
+class _Mapping:
+    """The second reading: where we are in the transcript, and what it has become so far."""
+
+    def __init__(self, found: Survey, first_seq: int) -> None:
+        self.report = Report(types=found.types)
+        self._found = found
+        self._drafts = Drafts(first_seq, self.report)
+        self._answers = Answers(self._drafts, self.report)
+        self._calls = Calls(self._drafts, self.report, expected=found.calls)
+
+    def take(self, line: Line, reading: Reading, index: int) -> None:
+        self.report.lines += 1
+        if reading.bad:
+            self._drafts.keep_raw(line, reading.bad)
+            self.report.records += 1
+            self.report.kept += 1
+        elif not reading.objects:
+            self.report.blank += 1
+        for note in reading.notes:
+            self.report.flag(line.number, note)
+        self.report.extra_records += max(0, len(reading.objects) - 1)
+        for place, fields in enumerate(reading.objects):
+            self._take_record(Record(index + place, line.number, line.offset, fields))
+
+    def finish(self) -> list[Draft]:
+        self._calls.close()
+        self._answers.close()
+        return self._drafts.close()
+
+    def _take_record(self, record: Record) -> None:
+        lane = self._found.lane(record.index)
+        self.report.records += 1
+        self.report.side += lane == "side"
+        self.report.rewound += lane == "rewound"
+        self.report.repeated += lane == "repeat"
+        if record.index in self._found.changed:
+            self.report.flag(record.line, "its uuid stands in the file with other content")
+        self._account(record, lane)
+
+    def _account(self, record: Record, lane: Lane) -> None:
+        kind = record.fields.get("type")
+        if kind in VIEW_ONLY and not is_summary(record.fields):
+            self.report.count("view_only", str(kind))
+            return
+        try:
+            self._map(record, lane)
+        except _Unfit as exc:
+            self._drafts.keep(record, why=str(exc))
+            self.report.kept += 1
+        else:
+            self.report.recorded += 1
+
+    def _map(self, record: Record, lane: Lane) -> None:
+        match record.fields:
+            case _ if lane == "repeat":
+                self._drafts.keep(record, kind=lane)
+            case {"type": "assistant"}:
+                self._assistant(record, lane)
+            case _ if is_summary(record.fields):
+                self._summary(record, lane)
+            case {"type": "user"}:
+                self._user(record, lane)
+            case {"type": "system", "subtype": "compact_boundary"}:
+                self._boundary(record, lane)
+            case {"type": "attachment", "attachment": {"type": "queued_command"}}:
+                self._queued(record, lane)
+            case {"type": str(kind)}:
+                if kind not in LINKED:
+                    self.report.count("unknown", kind)
+                self._drafts.keep(record)
+            case _:
+                raise _Unfit("it has no type")
+
+    def _assistant(self, record: Record, lane: Lane) -> None:
+        content = _content(record)
+        if not all(_has_fit_id(block) for block in content):
+            raise _Unfit("a tool call has an id that is no text")
+        answer = self._answers.of(record, purpose="main" if lane == "main" else "side")
+        blocks = _named(record, content) if isinstance(content, list) else []
+        packed = content if isinstance(content, str) else [carry.pack(block) for block in blocks]
+        if answer.repeats(packed):
+            self.report.repeated += 1
+            self._drafts.keep(record, kind="repeat")
+            return
+        for i in answer.take(record, packed):
+            if blocks[i].get("type") == "tool_use":
+                minted = blocks[i] is not content[i]
+                self._calls.start(record, blocks[i], answer=answer, minted=minted)
+
+    def _user(self, record: Record, lane: Lane) -> None:
+        content = _content(record)
+        if isinstance(content, str):
+            self._said(record, lane, content)
+            return
+        results = [block for block in content if block.get("type") == RESULT]
+        for block in results:
+            self._calls.finish(record, block)
+        rest = [block for block in content if block.get("type") != RESULT]
+        if rest or not results:
+            self._said(record, lane, rest)
+
+    def _said(self, record: Record, lane: Lane, content: object) -> None:
+        if lane != "main" or record.fields.get("isVisibleInTranscriptOnly") is True:
+            self._drafts.keep(record, kind="user/hidden" if lane == "main" else lane)
+            return
+        said = {"content": content, "origin": _origin(record.fields)}
+        self._drafts.add("user_message", {**said, "source": source(record, "message")}, record)
+
+    def _queued(self, record: Record, lane: Lane) -> None:
+        """What a person typed while the agent worked reaches the model as an attachment."""
+        attachment = record.fields["attachment"]
+        prompt = attachment.get("prompt")
+        if lane != "main" or not isinstance(prompt, str | list):
+            self._drafts.keep(record)
+            return
+        typed = attachment.get("commandMode") == "prompt"
+        origin = _origin(attachment) if typed else "system"
+        rest = source(record, "attachment")
+        rest["record"]["attachment"] = {k: v for k, v in attachment.items() if k != "prompt"}
+        said = {"content": prompt, "origin": origin, "source": rest}
+        self._drafts.add("user_message", said, record)
+
+    def _summary(self, record: Record, lane: Lane) -> None:
+        content = _content(record)
+        if lane == "main":
+            self._compact(record, content, source(record, "message"))
+        else:
+            self._drafts.keep(record, kind=lane)
+
+    def _boundary(self, record: Record, lane: Lane) -> None:
+        if lane != "main" or record.fields.get("uuid") in self._found.summarised:
+            self._drafts.keep(record)
+            return
+        content = record.fields.get("content")
+        summary = content if isinstance(content, str) and content else "Conversation compacted"
+        self._compact(record, summary, source(record))
+
+    def _compact(self, record: Record, summary: object, rest: dict[str, Any]) -> None:
+        keep_from = self._drafts.next_seq
+        compact = {"summary": summary, "keep_from": keep_from, "source": rest}
+        self._drafts.add("compact", compact, record)
+
+
+class _Unfit(Exception):
+    """A record that can only be kept, and why."""
+
+
+def _content(record: Record) -> list[dict[str, Any]] | str:
+    message = record.fields.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list) and all(isinstance(block, dict) for block in content):
+        return content
+    raise _Unfit("its message cannot be read")
+
+
+def _has_fit_id(block: dict[str, Any] | str) -> bool:
+    """Whether a block has an id that can name its call, or none at all."""
+    return isinstance(block, str) or isinstance(block.get("id", ""), str)
+
+
+def _named(record: Record, content: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Give calls without an id one that the provider would take."""
+    return [
+        {**block, "id": f"import_{record.line}_{place}"}
+        if block.get("type") == "tool_use" and not block.get("id")
+        else block
+        for place, block in enumerate(content)
+    ]
+
+
+def _origin(fields: dict[str, Any]) -> Literal["human", "schedule", "peer", "system"]:
+    origin = fields.get("origin")
+    kind = origin.get("kind") if isinstance(origin, dict) else None
+    if fields.get("isMeta") is True:
+        return "system"
+    return "human" if kind in (None, "human") else "system"
