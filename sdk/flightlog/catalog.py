@@ -1,0 +1,253 @@
+"""The catalog: one row per session, how rows replace each other, and how they are found."""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from flightlog.state import SessionState
+from flightlog.step import AwaitUser, CallModel, Decide, Ended, RunTools
+
+ALL = "all"
+KEYS = "keys"  # ordered by key, not by time
+STATUSES = ("new", "running", "suspended", "completed", "failed", "cancelled")
+WAITING = ("model", "tools", "decide", "await_user")
+_DAMAGED = "damaged"
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Row(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="row", tag_field="is"):
+    """What the catalog knows of a session.
+
+    `sequence` is the stream sequence of its last event, `read_to` that of the last message read,
+    event or not: the row covers every message up to there. `waiting` is what the session owes:
+    `model`, `tools`, `decide` or `await_user`. `error` says why the session was set aside.
+    """
+
+    tenant: str
+    session: str
+    key: str | None = None
+    status: str = "new"
+    waiting: str | None = None
+    labels: dict[str, str] = {}
+    seq: int = 0
+    first_ts: str | None = None
+    last_ts: str | None = None
+    counts: dict[str, int] = {}
+    usage: dict[str, int] = {}
+    strays: int = 0
+    writer: int = 0
+    harness_version: str | None = None
+    model: str | None = None
+    lineage: dict[str, Any] = {}
+    read_to: int = 0
+    sequence: int = 0
+    snapshot_seq: int = 0
+    snapshot_at: float = 0.0
+    error: str | None = None
+
+
+class Purged(Struct, frozen=True, kw_only=True, tag="purged", tag_field="is"):
+    """What stays of a purged session for a day, so that a late projector cannot revive it."""
+
+    tenant: str
+    session: str
+    sequence: int
+
+
+Entry = Row | Purged
+_entry: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Row | Purged)
+
+
+class Filter(Struct, frozen=True, kw_only=True):
+    """Which rows are wanted; what is None or empty does not matter."""
+
+    status: str | None = None
+    waiting: str | None = None
+    labels: Mapping[str, str] = {}
+    key: str | None = None
+    key_prefix: str | None = None
+    damaged: bool | None = None
+
+    def index(self) -> str:
+        """The narrowest index by last activity that holds every wanted row."""
+        for name, value in self.labels.items():
+            return label_index(name, value)
+        if self.damaged:
+            return _DAMAGED
+        if self.waiting is not None:
+            return f"waiting:{self.waiting}"
+        return ALL if self.status is None else f"status:{self.status}"
+
+    def matches(self, row: Row) -> bool:
+        """Whether the row is wanted; decided from the row, as an index may lag behind it."""
+        return (
+            self.status in (None, row.status)
+            and self.waiting in (None, row.waiting)
+            and self.key in (None, row.key)
+            and (self.key_prefix is None or (row.key or "").startswith(self.key_prefix))
+            and self.damaged in (None, row.error is not None)
+            and all(row.labels.get(name) == value for name, value in self.labels.items())
+        )
+
+
+class Cursor(Struct, frozen=True, order=True):
+    """A place in a listing: the last row's activity, in microseconds, and its session."""
+
+    activity: int
+    session: str
+
+
+class Page(Struct, frozen=True):
+    """Rows, newest activity first; `after` continues the listing, None at its end."""
+
+    rows: list[Row]
+    after: Cursor | None
+
+
+ANY = Filter()
+
+
+def row_of(
+    state: SessionState,
+    *,
+    tenant: str,
+    session: str,
+    sequence: int,
+    read_to: int,
+    strays: int,
+    snapshot_seq: int = 0,
+    snapshot_at: float = 0.0,
+) -> Row:
+    """The row of a folded session."""
+    return Row(
+        tenant=tenant,
+        session=session,
+        key=state.key,
+        status=state.status,
+        waiting=_waiting(state),
+        labels=dict(state.labels),
+        seq=state.seq,
+        first_ts=state.first_ts,
+        last_ts=state.last_ts,
+        counts=dict(state.counts),
+        usage=msgspec.to_builtins(state.usage),
+        strays=strays,
+        writer=state.writer,
+        harness_version=state.harness_version,
+        model=state.model,
+        lineage=_known(msgspec.to_builtins(state.lineage)),
+        read_to=read_to,
+        sequence=sequence,
+        snapshot_seq=snapshot_seq,
+        snapshot_at=snapshot_at,
+    )
+
+
+def set_aside(row: Row | None, *, tenant: str, session: str, read_to: int, reason: str) -> Row:
+    """The row of a session that cannot be projected: what was known of it, and the reason."""
+    known = row or Row(tenant=tenant, session=session)
+    return msgspec.structs.replace(known, error=reason, read_to=max(known.read_to, read_to))
+
+
+def encode(entry: Entry) -> bytes:
+    """An entry as it is stored; equal entries are equal bytes."""
+    return _encode(entry)
+
+
+def decode(value: bytes | None) -> Entry | None:
+    """A stored entry; None for garbage, which is as good as absent."""
+    try:
+        return _entry.decode(value) if value else None
+    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def covers(entry: Entry | None) -> int:
+    """The stream sequence up to which an entry covers its session."""
+    match entry:
+        case Row():
+            return entry.read_to
+        case Purged():
+            return entry.sequence
+    return 0
+
+
+def replaces(new: Entry, old: Entry | None) -> bool:
+    """Whether `new` is to be written over `old`: later wins, a purged session stays purged."""
+    if isinstance(new, Purged):
+        return not isinstance(old, Purged) or new.sequence > old.sequence
+    if isinstance(old, Purged):
+        return False
+    if old is None or new.read_to > old.read_to:
+        return True
+    return new.read_to == old.read_to and old.error is not None and new.error is None
+
+
+def indexes(entry: Entry | None) -> set[str]:
+    """The names of the indexes that hold an entry."""
+    if not isinstance(entry, Row):
+        return set()
+    names = {ALL, f"status:{entry.status}"}
+    names |= {label_index(name, value) for name, value in entry.labels.items()}
+    if entry.waiting:
+        names.add(f"waiting:{entry.waiting}")
+    if entry.error is not None:
+        names.add(_DAMAGED)
+    return names
+
+
+def possible_indexes() -> set[str]:
+    """The indexes that may hold an entry that became unreadable; labels cannot be told."""
+    status = {f"status:{word}" for word in STATUSES}
+    return {ALL, _DAMAGED} | status | {f"waiting:{word}" for word in WAITING}
+
+
+def label_index(name: str, value: str) -> str:
+    """The index of a label; hashed, as labels are any text."""
+    return f"label:{hashlib.sha256(_encode([name, value])).hexdigest()[:32]}"
+
+
+def key_member(entry: Entry | None) -> bytes | None:
+    """An entry's member in the index of keys."""
+    if not isinstance(entry, Row) or entry.key is None:
+        return None
+    return f"{entry.key}\0{entry.session}".encode()
+
+
+def activity(entry: Entry) -> int:
+    """When the session last did something, in microseconds since 1970; 0 if it does not say."""
+    if not isinstance(entry, Row) or not entry.last_ts:
+        return 0
+    try:
+        return max(0, int(datetime.fromisoformat(entry.last_ts).timestamp() * 1_000_000))
+    except (ValueError, OverflowError):
+        return 0
+
+
+def newest_first(rows: Iterable[Row]) -> list[Row]:
+    """Rows in the order of a listing."""
+    return sorted(rows, key=lambda row: Cursor(activity(row), row.session), reverse=True)
+
+
+def _waiting(state: SessionState) -> str | None:
+    match state.next:
+        case CallModel():
+            return "model"
+        case RunTools():
+            return "tools"
+        case Decide():
+            return "decide"
+        case AwaitUser():
+            return "await_user"
+        case Ended():
+            return None
+
+
+def _known(lineage: Any) -> dict[str, Any]:
+    fields = lineage if isinstance(lineage, dict) else {}
+    return {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,50 @@
+"""The three Lua scripts that Redis runs: compare, then set. What to set is decided in Python.
+
+Each touches only keys it is told, of one hash tag; a key that holds another type than ours is
+garbage and goes. Each counts its own repetition as success, as clients send again after a timeout.
+"""
+
+# KEYS: value. ARGV: expected, 1 when something was there, new value, its life in seconds or 0
+SWAP = """
+local kind = redis.call('TYPE', KEYS[1]).ok
+if kind ~= 'string' and kind ~= 'none' then redis.call('DEL', KEYS[1]) end
+local now = redis.call('GET', KEYS[1])
+local expected = (now and '1' or '0') == ARGV[2] and (not now or now == ARGV[1])
+if not expected and now ~= ARGV[3] then return 0 end
+if ARGV[4] == '0' then redis.call('SET', KEYS[1], ARGV[3])
+else redis.call('SET', KEYS[1], ARGV[3], 'EX', ARGV[4]) end
+return 1
+"""
+
+# KEYS: snapshots, purged mark. ARGV: field, expected header, 1 when something was there, new value
+SNAPSHOT = """
+if redis.call('EXISTS', KEYS[2]) == 1 then return 0 end
+local kind = redis.call('TYPE', KEYS[1]).ok
+if kind ~= 'hash' and kind ~= 'none' then redis.call('DEL', KEYS[1]) end
+local now = redis.call('HGET', KEYS[1], ARGV[1])
+if now == ARGV[4] then return 1 end
+if (now and '1' or '0') ~= ARGV[3] then return 0 end
+if now and string.sub(now, 1, #ARGV[2]) ~= ARGV[2] then return 0 end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[4])
+return 1
+"""
+
+# KEYS: row, then indexes. ARGV: expected SHA-1 or '', new value, life in seconds or 0,
+# then for each index its member and its score, '' to leave it
+ROW = """
+local kind = redis.call('TYPE', KEYS[1]).ok
+if kind ~= 'string' and kind ~= 'none' then redis.call('DEL', KEYS[1]) end
+local now = redis.call('GET', KEYS[1])
+if now == ARGV[2] then return 1 end
+if (now and redis.sha1hex(now) or '') ~= ARGV[1] then return 0 end
+if ARGV[3] == '0' then redis.call('SET', KEYS[1], ARGV[2])
+else redis.call('SET', KEYS[1], ARGV[2], 'EX', ARGV[3]) end
+for i = 2, #KEYS do
+  local member, score = ARGV[2 * i], ARGV[2 * i + 1]
+  local held = redis.call('TYPE', KEYS[i]).ok
+  if held ~= 'zset' and held ~= 'none' then redis.call('DEL', KEYS[i]) end
+  if score == '' then redis.call('ZREM', KEYS[i], member)
+  else redis.call('ZADD', KEYS[i], score, member) end
+end
+return 1
+"""
