@@ -8,7 +8,17 @@ from collections.abc import Callable
 from flightlog.bus import Bus
 from flightlog.errors import BusUnavailable, FlightlogError, TooLarge
 from flightlog.event import Event
-from flightlog.writer import HEADER_ROOM, Action, Draft, Failed, Pause, ReadAfter, Send, Stored, Writer
+from flightlog.writer import (
+    HEADER_ROOM,
+    Action,
+    Draft,
+    Failed,
+    Pause,
+    ReadAfter,
+    Send,
+    Stored,
+    Writer,
+)
 
 QUEUE_BYTES = 8 << 20  # what may wait in memory; beyond it `append` waits
 ANSWER_TIMEOUT = 5.0  # seconds for one answer; then the same bytes are sent again
@@ -20,7 +30,9 @@ Appended = Callable[[Event], None]
 class Appender:
     """Appends drafts in order. A failure is final: every later append raises the same error."""
 
-    def __init__(self, bus: Bus, subject: str, stream: str, writer: Writer, appended: Appended) -> None:
+    def __init__(
+        self, bus: Bus, subject: str, stream: str, writer: Writer, appended: Appended
+    ) -> None:
         self._bus, self._subject, self._stream = bus, subject, stream
         self.writer = writer
         self._appended = appended
@@ -77,8 +89,17 @@ class Appender:
             self._waiting.remove((draft, future))
             self._queued_bytes -= draft.size
 
+    async def overtaken(self) -> FlightlogError | None:
+        """Look behind our last event for another writer's takeover, or a tombstone."""
+        sequence = self.writer.expected
+        while (message := await self._bus.after(self._stream, self._subject, sequence)) is not None:
+            if (error := self.writer.overtaken_by(message)) is not None:
+                return error
+            sequence = message.sequence
+        return None
+
     async def settle(self, deadline: float) -> bool:
-        """Wait until everything queued is resolved; False when `deadline` seconds were not enough."""
+        """Wait until all that is queued is resolved; False when `deadline` seconds are not enough."""
         if self._task is not None and not self._task.done():
             await asyncio.wait([self._task], timeout=deadline)
         return self.error is None and self.writer.idle
@@ -94,7 +115,8 @@ class Appender:
         while True:
             action = await self._do(action)
             if isinstance(action, Failed):
-                return await self._fail(action)
+                await self._fail(action)
+                return
             if isinstance(action, Stored):
                 await self._resolve(action.events)
                 if self.writer.idle:
@@ -117,7 +139,8 @@ class Appender:
                 if self._reading is not None:
                     return self._reading
                 return self.writer.next()
-        return action
+            case Stored() | Failed():
+                return action
 
     async def _look(self, action: ReadAfter) -> Action:
         try:
@@ -153,5 +176,5 @@ class Appender:
 
 def pause(attempt: int) -> float:
     """Seconds before try `attempt` + 1: doubling, half of it jitter."""
-    most = min(_PAUSE_FIRST * 2**attempt, _PAUSE_MOST)
+    most: float = min(_PAUSE_FIRST * 2**attempt, _PAUSE_MOST)
     return most / 2 + random.random() * most / 2  # noqa: S311

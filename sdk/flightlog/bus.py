@@ -1,4 +1,4 @@
-"""The bus as the protocols see it: what is sent, what is answered, what is read. No client in here."""
+"""The bus as the protocols see it: what is sent, what is answered, what is read. No client here."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
@@ -18,14 +18,14 @@ class Message(Struct, frozen=True):
 
 
 class Outgoing(Struct, frozen=True):
-    """One message to be stored; `headers` are Flightlog's own, the expectation is added on sending."""
+    """One message to be stored; `headers` are ours, the expectation is added on sending."""
 
     body: bytes
     headers: dict[str, str]
 
 
 class Page(Struct, frozen=True):
-    """Consecutive messages of one subject. `more` is false at what this replica holds as the end."""
+    """Consecutive messages of one subject; `more` is false where this replica's copy ends."""
 
     messages: list[Message]
     more: bool
@@ -46,7 +46,7 @@ class Bus(Protocol):
     async def append(
         self, subject: str, messages: Sequence[Outgoing], *, expected: int, timeout: float
     ) -> Answer:
-        """Store messages on `subject` if its last stream sequence is `expected`; several as one atomic batch."""
+        """Store messages on `subject` if its last stream sequence is `expected`: all or none."""
         ...
 
     async def after(
@@ -56,12 +56,10 @@ class Bus(Protocol):
         ...
 
     async def page(self, stream: str, subject: str, start: int) -> Page:
-        """A page of messages on `subject` from stream sequence `start` on; may lag behind the log."""
+        """A page of messages on `subject` from stream sequence `start` on; may lag behind acks."""
         ...
 
-    async def listen(
-        self, subject: str, heard: Callable[[Message], Awaitable[None]]
-    ) -> Listening:
+    async def listen(self, subject: str, heard: Callable[[Message], Awaitable[None]]) -> Listening:
         """Call `heard` for each core message on `subject`; hints, at most once."""
         ...
 

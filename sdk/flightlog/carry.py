@@ -1,4 +1,4 @@
-"""Values on their way into JSON and back: what JSON cannot hold travels marked, and returns equal."""
+"""Values on their way into JSON and back: what JSON cannot hold travels marked, returns equal."""
 
 import base64
 import math
@@ -63,9 +63,17 @@ def _mark_nested(value: object, where: str, depth: int, redact: Redact | None) -
             return _marked("bytes", base64.b64encode(value).decode())
         case msgspec.Raw():
             return _mark(_decode(value), where, depth, redact) if redact else value
-        case str() | int() | float():  # subclasses, such as StrEnum members
-            plain = next(base for base in (str, int, float) if isinstance(value, base))
-            return _mark(plain(value), where, depth, redact)
+        case str():  # subclasses, such as StrEnum members, whose str() is their own
+            return _mark(str.__str__(value), where, depth, redact)
+        case int():
+            return _mark(int(value), where, depth, redact)
+        case float():
+            return _mark(float(value), where, depth, redact)
+        case _:
+            return _mark_model(value, where, depth, redact)
+
+
+def _mark_model(value: object, where: str, depth: int, redact: Redact | None) -> object:
     dump = getattr(value, "model_dump", None)
     if callable(dump):  # the provider SDKs' messages are pydantic models
         return _mark(dump(mode="json", exclude_unset=True), where, depth, redact)
@@ -125,4 +133,5 @@ def _resolve(mark: dict[str, Any]) -> Any:
             return base64.b64decode(text).decode("utf-8", "surrogatepass")
         case {"$flightlog": "dict", "value": list(pairs)}:
             return {_unmark(key): _unmark(item) for key, item in pairs}
-    return mark  # a kind of a later version: shown raw
+        case _:
+            return mark  # a kind of a later version: shown raw

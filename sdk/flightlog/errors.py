@@ -1,4 +1,4 @@
-"""What can go wrong, one class per situation; each says what happened, to whom, and what to do."""
+"""What can go wrong, one class a situation; each says what happened, to whom, and what to do."""
 
 
 class FlightlogError(Exception):
@@ -10,10 +10,8 @@ class InvalidName(FlightlogError, ValueError):
 
     def __init__(self, what: str, length: int) -> None:
         self.what = what
-        super().__init__(
-            f"{what} is refused ({length} characters): use 1 to 64 of A-Z a-z 0-9 _ -, "
-            "and put free text into key= or labels="
-        )
+        why = f"{what} is refused ({length} characters): use 1 to 64 of A-Z a-z 0-9 _ -"
+        super().__init__(f"{why}, and put free text into key= or labels=")
 
 
 class InvalidValue(FlightlogError, ValueError):
@@ -55,15 +53,19 @@ class NotPermitted(FlightlogError):
         super().__init__(f"{what}: check the user, its password and its permissions")
 
 
-class LogFull(FlightlogError):
+class _OfSession(FlightlogError):
+    def __init__(self, session: str, text: str) -> None:
+        self.session = session
+        super().__init__(text)
+
+
+class LogFull(_OfSession):
     """The stream is at its limit; nothing was stored. Retrying helps once there is room."""
 
     def __init__(self, session: str, stream: str) -> None:
-        self.session, self.stream = session, stream
-        super().__init__(
-            f"stream {stream} is full, nothing was stored for session {session}: "
-            "raise its max_bytes or purge old sessions"
-        )
+        self.stream = stream
+        full = f"stream {stream} is full, nothing was stored for session {session}"
+        super().__init__(session, f"{full}: raise its max_bytes or purge old sessions")
 
 
 class TooLarge(FlightlogError, ValueError):
@@ -74,74 +76,73 @@ class TooLarge(FlightlogError, ValueError):
         super().__init__(f"{field} is too large: {size} bytes, the limit is {limit}")
 
 
-class Fenced(FlightlogError):
+class Fenced(_OfSession):
     """Another writer owns the session now; what we queued is not stored. Never retry."""
 
     def __init__(self, session: str, seq: int) -> None:
-        self.session, self.seq = session, seq
-        super().__init__(
-            f"session {session} was taken over by another writer after seq {seq}; "
-            "this process must stop working on it"
-        )
+        self.seq = seq
+        lost = f"session {session} was taken over by another writer after seq {seq}"
+        super().__init__(session, f"{lost}; this process must stop working on it")
 
 
-class LogCorrupt(FlightlogError):
-    """The leader itself shows a log that does not chain. The cure is a fork at the last good seq."""
+class LogCorrupt(_OfSession):
+    """The leader itself shows a log that does not chain. The cure: a fork at the last good seq."""
 
     def __init__(self, session: str, seq: int, *, expected: str, found: str) -> None:
-        self.session, self.seq, self.expected, self.found = session, seq, expected, found
-        super().__init__(
-            f"the log of session {session} is damaged after seq {seq}: expected {expected}, "
-            f"found {found}; fork it at {seq} to go on"
-        )
+        self.seq, self.expected, self.found = seq, expected, found
+        seen = f"the log of session {session} is damaged after seq {seq}: expected {expected}"
+        super().__init__(session, f"{seen}, found {found}; fork it at {seq} to go on")
 
 
-class NoSuchSession(FlightlogError, LookupError):
+class NoSuchSession(_OfSession, LookupError):
     """The log holds no such session, or none that is complete yet."""
 
     def __init__(self, session: str, why: str = "its log is empty") -> None:
-        self.session = session
-        super().__init__(f"there is no session {session}: {why}")
+        super().__init__(session, f"there is no session {session}: {why}")
 
 
-class SessionEnded(FlightlogError):
+class SessionEnded(_OfSession):
     """The session has ended; open it with reopen=True to append to it."""
 
     def __init__(self, session: str) -> None:
+        super().__init__(session, f"session {session} has ended: reopen=True goes on with it")
+
+
+class Suspended(FlightlogError):
+    """The session was suspended here; open it again to go on."""
+
+    def __init__(self, session: str) -> None:
         self.session = session
-        super().__init__(f"session {session} has ended: open it with reopen=True to go on")
+        super().__init__(f"session {session} was suspended; open it again to go on")
 
 
-class SessionPurged(FlightlogError):
+class SessionPurged(_OfSession):
     """The session was purged; its events are gone for good."""
 
     def __init__(self, session: str) -> None:
-        self.session = session
-        super().__init__(f"session {session} was purged; its events are gone")
+        super().__init__(session, f"session {session} was purged; its events are gone")
 
 
-class SessionLive(FlightlogError):
+class SessionLive(_OfSession):
     """Another process is writing the session, and on_live="refuse" was asked for."""
 
     def __init__(self, session: str) -> None:
-        self.session = session
-        super().__init__(f"session {session} is live in another process; nothing was appended")
+        super().__init__(session, f"session {session} is live elsewhere; nothing was appended")
 
 
-class NeedsDecision(FlightlogError):
+class NeedsDecision(_OfSession):
     """A call whose outcome is unknown waits for a person."""
 
     def __init__(self, session: str, call_id: str) -> None:
-        self.session, self.call_id = session, call_id
+        self.call_id = call_id
+        what = f"call {call_id} of session {session} waits for a person: "
         super().__init__(
-            f"call {call_id} of session {session} waits for a person: "
-            f"flightlog resolve {session} {call_id} --ruling result|rerun|fail"
+            session, f"{what}flightlog resolve {session} {call_id} --ruling result|rerun|fail"
         )
 
 
-class CallRefused(FlightlogError):
+class CallRefused(_OfSession):
     """A call that the log rules out: a doubled id, a second open model call. Nothing was run."""
 
     def __init__(self, session: str, why: str) -> None:
-        self.session = session
-        super().__init__(f"session {session}: {why}; nothing was run")
+        super().__init__(session, f"session {session}: {why}; nothing was run")

@@ -141,7 +141,9 @@ def _check_each(
 ) -> None:
     for config in logs:
         wanted = _log_config(config["name"], _slots(config, prefix), 1, prefix)
-        _refuse(config["name"], differences(wanted | {"subjects": sorted(wanted["subjects"])}, config))
+        _refuse(
+            config["name"], differences(wanted | {"subjects": sorted(wanted["subjects"])}, config)
+        )
     found = {config["name"]: config for config in configs}
     for wanted in side_configs(prefix=prefix):
         if wanted["name"] not in found:

@@ -121,7 +121,8 @@ class NatsBus:
             async with self._rebuilding:
                 if self._client is None or self._client.is_closed:
                     await self.open(CONNECT_TIMEOUT)
-        assert self._client is not None
+        if self._client is None:
+            raise BusUnavailable(self.where, "this connection was closed")
         return self._client
 
     async def close(self) -> None:
@@ -139,7 +140,7 @@ class NatsBus:
         headers: dict[str, str] | None = None,
         timeout: float = REQUEST_TIMEOUT,
     ) -> Msg:
-        """One request and its answer, or `BusUnavailable`; `NotPermitted` when the server said so."""
+        """One request and its answer, else `BusUnavailable`, or `NotPermitted` if so told."""
         self._denied = ""
         try:
             client = await self.client()
@@ -158,18 +159,18 @@ class NatsBus:
         try:
             client = await self.client()
             for n, message in enumerate(messages[:-1]):
-                await client.publish(subject, message.body, headers=_headers(message, n, expected, batch))
+                await client.publish(
+                    subject, message.body, headers=_headers(message, n, expected, batch)
+                )
             headers = _headers(messages[-1], last, expected, batch, commit=True)
-            reply = await self.request(
-                subject, messages[-1].body, headers=headers, timeout=timeout
-            )
+            reply = await self.request(subject, messages[-1].body, headers=headers, timeout=timeout)
         except (nats.errors.Error, OSError, BusUnavailable) as exc:
             return Unclear(type(exc.__cause__ or exc).__name__)
         return answer.read(reply.data, stream=self._stream(subject), limit=self.max_payload)
 
     def _stream(self, subject: str) -> str:
         found = names.parse_log_subject(subject, prefix=self.layout.prefix)
-        return self.layout.stream_of(found[1]) if found else subject.split(".")[0]
+        return self.layout.stream_of(found[1]) if found else subject.partition(".")[0]
 
     async def after(
         self, stream: str, subject: str, sequence: int, *, leader: bool = False
@@ -183,7 +184,12 @@ class NatsBus:
 
     async def page(self, stream: str, subject: str, start: int) -> Page:
         """A page of a subject's messages from `start` on, by one batched direct get (ADR-31)."""
-        query = {"seq": start, "next_by_subj": subject, "batch": PAGE_MESSAGES, "max_bytes": PAGE_BYTES}
+        query = {
+            "seq": start,
+            "next_by_subj": subject,
+            "batch": PAGE_MESSAGES,
+            "max_bytes": PAGE_BYTES,
+        }
         messages: list[Message] = []
         done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
@@ -329,7 +335,7 @@ async def connect_bus(
         {
             "servers": [each.strip() for each in url.split(",")],
             "name": name,
-            "pending_size": 0,  # otherwise a publish that timed out is stored later, behind our back
+            "pending_size": 0,  # otherwise a publish that timed out is stored later all the same
             "max_reconnect_attempts": -1,
             "reconnect_time_wait": _RECONNECT_WAIT,
             "ping_interval": _PING_INTERVAL,
@@ -371,5 +377,6 @@ async def create_streams(
     for config in wanted + layout.side_configs(replicas=replicas, prefix=prefix):
         answered = await bus.api(f"STREAM.CREATE.{config['name']}", json.dumps(config).encode())
         error = answered.get("error")
-        if error and error.get("err_code") != 10058:  # in use with other settings: judged by discovery
+        # 10058: in use with other settings, which discovery judges.
+        if error and error.get("err_code") != 10058:
             raise LayoutRefused(f"stream {config['name']}: {error.get('description')}")

@@ -22,28 +22,28 @@ class _Payload(Struct, frozen=True, kw_only=True, omit_defaults=True):
     pass
 
 
-class Writer(_Payload, omit_defaults=False):
+class Writer(_Payload, frozen=True, omit_defaults=False):
     """The one process that may append now: `number` is one higher than the last, `id` is random."""
 
     number: int
     id: str
 
 
-class Policy(_Payload, omit_defaults=False):
+class Policy(_Payload, frozen=True, omit_defaults=False):
     """What a tool declares about being run again."""
 
     on_resume: OnResume = "ask"
     effect: Effect = "write"
 
 
-class CallRef(_Payload, omit_defaults=False):
-    """A call's name: servers repeat call ids, so the announcing model_response's seq is part of it."""
+class CallRef(_Payload, frozen=True, omit_defaults=False):
+    """A call's name: servers repeat call ids, so the announcing response's seq is part of it."""
 
     call_id: str
     announced_by: int | None = None
 
 
-class SessionStarted(_Payload):
+class SessionStarted(_Payload, frozen=True):
     """A session's first event."""
 
     writer: Writer
@@ -53,7 +53,7 @@ class SessionStarted(_Payload):
     parent: Raw = NULL
 
 
-class SessionResumed(_Payload):
+class SessionResumed(_Payload, frozen=True):
     """A new writer owns the session from here on; older ones are fenced."""
 
     writer: Writer
@@ -64,18 +64,18 @@ class SessionResumed(_Payload):
     snapshot: int | None = None
 
 
-class SessionReopened(SessionResumed):
+class SessionReopened(SessionResumed, frozen=True):
     """A new writer goes on with a session that had ended."""
 
 
-class SessionSuspended(_Payload):
+class SessionSuspended(_Payload, frozen=True):
     """The writer left without ending the session."""
 
     reason: str = "closed"
     inbox: int | None = None
 
 
-class SessionEnded(_Payload):
+class SessionEnded(_Payload, frozen=True):
     """The session is over: completed, failed or cancelled."""
 
     status: Literal["completed", "failed", "cancelled"] = "completed"
@@ -84,15 +84,17 @@ class SessionEnded(_Payload):
     inbox: int | None = None
 
 
-class SessionForked(_Payload):
+class SessionForked(_Payload, frozen=True):
     """The last event before a fork's seal; `seq` is the branch point in the source."""
 
     session: str
     seq: int
     digest: str | None = None
+    key: str | None = None
+    labels: dict[str, str] = {}
 
 
-class SessionImported(_Payload):
+class SessionImported(_Payload, frozen=True):
     """Where an imported session came from."""
 
     format: str
@@ -100,9 +102,11 @@ class SessionImported(_Payload):
     path: str | None = None
     hash: str | None = None
     earlier: str | None = None
+    key: str | None = None
+    labels: dict[str, str] = {}
 
 
-class UserMessage(_Payload):
+class UserMessage(_Payload, frozen=True):
     """Something said to the agent."""
 
     content: Raw
@@ -111,15 +115,17 @@ class UserMessage(_Payload):
     inbox: int | None = None
 
 
-class Context(_Payload, omit_defaults=False):
+class Context(_Payload, frozen=True, omit_defaults=False):
     """How a request's messages follow from the log; see `flightlog.context`."""
 
     upto: int
     digest: str
-    edits: list[list[int]] = []
+    edits: list[tuple[int, int]] = []
+    view: str = "anthropic/1"
+    marks: list[tuple[int, int, Raw]] = []
 
 
-class ModelRequest(_Payload):
+class ModelRequest(_Payload, frozen=True):
     """A model call is about to be made. Stores only what the log does not already hold."""
 
     provider: str = "anthropic"
@@ -127,12 +133,13 @@ class ModelRequest(_Payload):
     model: str | None = None
     params: dict[str, Raw] = {}
     unset: list[str] = []
+    order: list[str] = []
     context: Context | None = None
     rest: list[Raw] = []
 
 
-class ModelResponse(_Payload):
-    """What the model answered: the provider's own JSON. `cut` names calls that redaction changed."""
+class ModelResponse(_Payload, frozen=True):
+    """What the model answered, in the provider's own JSON; `cut`: calls that redaction changed."""
 
     message: Raw = NULL
     usage: Raw = NULL
@@ -141,7 +148,7 @@ class ModelResponse(_Payload):
     cut: list[str] = []
 
 
-class ToolCall(_Payload):
+class ToolCall(_Payload, frozen=True):
     """A tool is about to run."""
 
     name: str
@@ -156,8 +163,8 @@ class ToolCall(_Payload):
     cut: bool = False
 
 
-class ToolResult(_Payload):
-    """How a call ended; `unknown` and `cancelled` say that its effect may or may not have happened."""
+class ToolResult(_Payload, frozen=True):
+    """How a call ended; after `unknown` and `cancelled` its effect may or may not have happened."""
 
     call_id: str
     announced_by: int | None = None
@@ -167,14 +174,14 @@ class ToolResult(_Payload):
     duration: float | None = None
 
 
-class HookCall(_Payload):
+class HookCall(_Payload, frozen=True):
     """A hook is about to decide on an event."""
 
     hook: str
     event: Raw = NULL
 
 
-class HookDecision(_Payload):
+class HookDecision(_Payload, frozen=True):
     """What the hook decided; its hook_call is `parent_seq`."""
 
     decision: Raw = NULL
@@ -182,38 +189,46 @@ class HookDecision(_Payload):
     outcome: Literal["ok", "failed"] = "ok"
 
 
-class DecisionRequested(_Payload):
+class DecisionRequested(_Payload, frozen=True):
     """A person must say what became of a call."""
 
     call: CallRef
     question: str = ""
 
 
-class DecisionMade(_Payload):
+class DecisionMade(_Payload, frozen=True):
     """A ruling on a call, by its policy or by a person; it covers the one start after it."""
 
     call: CallRef
     ruling: Ruling
     by: str
     reason: str | None = None
+    output: Raw = NULL
     inbox: int | None = None
 
 
-class ValueRecorded(_Payload):
+class InboxRefused(_Payload, frozen=True):
+    """An inbox item that could not be read; recorded so that it is not taken again."""
+
+    inbox: int
+    why: str
+
+
+class ValueRecorded(_Payload, frozen=True):
     """A value that is not deterministic, recorded once and returned ever after."""
 
     name: str
     value: Raw
 
 
-class Compact(_Payload):
+class Compact(_Payload, frozen=True):
     """The context before `keep_from` is replaced by a summary."""
 
     summary: Raw
     keep_from: int
 
 
-class Checkpoint(_Payload):
+class Checkpoint(_Payload, frozen=True):
     """The harness' own data at this point."""
 
     label: str | None = None
@@ -243,6 +258,7 @@ Payload = (
     | HookDecision
     | DecisionRequested
     | DecisionMade
+    | InboxRefused
     | ValueRecorded
     | Compact
     | Checkpoint
@@ -266,6 +282,7 @@ TYPES: dict[str, type[_Payload]] = {
     "hook_decision": HookDecision,
     "decision_requested": DecisionRequested,
     "decision_made": DecisionMade,
+    "inbox_refused": InboxRefused,
     "value_recorded": ValueRecorded,
     "compact": Compact,
     "checkpoint": Checkpoint,
@@ -283,7 +300,7 @@ def decode(type: str, raw: Raw) -> Payload:
         return Unknown(raw)
     try:
         return decoder.decode(raw)  # type: ignore[return-value]
-    except (msgspec.ValidationError, msgspec.DecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return Unknown(raw)
 
 

@@ -1,4 +1,4 @@
-"""Reading a session: its messages in pages, the reader's rule over them, a projection folded on top."""
+"""Reading a session: its messages in pages, the reader's rule over them, a projection on top."""
 
 import asyncio
 import time
@@ -19,7 +19,7 @@ Presence = Literal["absent", "unsealed", "present", "purged"]
 
 _LAG_FIRST, _LAG_MOST = 0.002, 0.1  # seconds between looks at a replica that lags behind an ack
 LAG_DEADLINE = 10.0  # seconds until a lagging replica is taken for an unavailable bus
-_ANCHOR_DEADLINE = 1.0  # seconds until a snapshot whose event is not in sight is taken to the leader
+_ANCHOR_DEADLINE = 1.0  # seconds until the leader is asked for a snapshot's unseen event
 _NOTHING = Head()
 
 
@@ -47,7 +47,8 @@ class Reading:
         self.stream = bus.layout.stream_of(session)
         self.subjects = _subjects(bus, tenant, session)
         self._anchor = head
-        self._next: dict[Part, int] = {"base": 0, "live": 0} | {head.part: head.sequence}
+        self._next: dict[Part, int] = {"base": 0, "live": 0}
+        self._next[head.part] = head.sequence
         self._past_base = head.seq > 0 and head.part == "live"
         self._base_seen = False
         self._anchored = head.seq == 0
@@ -303,7 +304,10 @@ async def _confirm_anchor(bus: Bus, reading: Reading, snapshot: Snapshot, gap: G
     if found is not None and digest_of(found.body) == snapshot.digest:
         return
     raise LogCorrupt(
-        reading.session, snapshot.seq, expected=f"digest {gap.expected}", found=f"digest {gap.found}"
+        reading.session,
+        snapshot.seq,
+        expected=f"digest {gap.expected}",
+        found=f"digest {gap.found}",
     )
 
 

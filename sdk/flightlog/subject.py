@@ -23,7 +23,7 @@ def token(what: str, text: object) -> str:
 
 
 def mint() -> str:
-    """A new session id: `sess_` and a UUIDv7 (RFC 9562, section 5.7) in hex, so ids sort by time."""
+    """A new session id: `sess_` and a UUIDv7 (RFC 9562, 5.7) in hex, so ids sort by time."""
     stamp = time.time_ns() // 1_000_000
     bits = (stamp << 80) | secrets.randbits(80)
     bits = (bits & ~(0xF << 76)) | (0x7 << 76)

@@ -1,4 +1,4 @@
-"""Appending under an expectation: what to send next, and what an answer means. Pure: no IO, no clock.
+"""Appending under an expectation: what to send next, and what an answer means. Pure, without IO.
 
 The one rule behind all of it (DESIGN section 4): what was sent keeps its bytes and its place at the
 head of the queue until the log itself says what became of it.
@@ -86,7 +86,7 @@ Action = Send | ReadAfter | Pause | Stored | Failed
 
 
 class Writer:
-    """The state machine of one session's appends. Drive it: `next()`, then tell it what came back."""
+    """The state machine of one session's appends: ask `next()`, then tell it what came back."""
 
     def __init__(
         self,
@@ -225,7 +225,7 @@ class Writer:
         )
 
     def found(self, message: Message | None) -> Action:
-        """What the first message after our expectation means; None when there is none in sight yet."""
+        """What the first message after our expectation means; None: there is none in sight."""
         if message is None:
             return self._pause("the conflicting message is not in sight yet")
         if self._sent and message.body == self._sent[0].body:
@@ -234,10 +234,23 @@ class Writer:
             return Failed(SessionPurged(self.session))
         return Failed(Fenced(self.session, self.head.seq))
 
+    def overtaken_by(self, message: Message) -> FlightlogError | None:
+        """Whether a message behind our last event ends our time as the writer."""
+        if _is_tombstone(message):
+            return SessionPurged(self.session)
+        found = _decoded(message)
+        if isinstance(found, Event) and takeover(found) > self.number:
+            return Fenced(self.session, self.head.seq)
+        return None
+
 
 def _is_tombstone(message: Message) -> bool:
-    try:
-        found = events.decode(message.body)
-    except InvalidEvent:
-        return False
+    found = _decoded(message)
     return isinstance(found, events.Control) and found.type == "tombstone"
+
+
+def _decoded(message: Message) -> Event | events.Control | None:
+    try:
+        return events.decode(message.body)
+    except InvalidEvent:
+        return None
