@@ -65,9 +65,9 @@ class Calls:
 
     def finish(self, record: Record, block: dict[str, Any]) -> None:
         """Add the tool_result of a tool_result block, now or as soon as its call is there."""
-        call_id = block.get("tool_use_id")
-        if call_id in self._expected and call_id not in self._started:
-            self._early[str(call_id)].append((record, block))
+        call_id = str(block["tool_use_id"]) if block.get("tool_use_id") else None
+        if call_id and call_id in self._expected and call_id not in self._started:
+            self._early[call_id].append((record, block))
         elif call := self._take(call_id, record.fields):
             result = {"call_id": call.call_id, "announced_by": call.announced_by}
             self._add(record, block, result, parent=call.index)
@@ -86,10 +86,10 @@ class Calls:
         for call in alone:
             self._report.flag(call.line, "a tool call without a result")
 
-    def _take(self, call_id: object, fields: dict[str, Any]) -> OpenCall | None:
+    def _take(self, call_id: str | None, fields: dict[str, Any]) -> OpenCall | None:
         """Among calls of one id the one that the result's own record names, else the latest."""
         uuid = fields.get("sourceToolAssistantUUID") or fields.get("parentUuid")
-        if isinstance(call_id, str):
+        if call_id is not None:
             waiting = self._open.get(call_id, [])
             named = [call for call in waiting if uuid and call.uuid == uuid]
             found = next(iter(named or waiting[-1:]), None)

@@ -141,8 +141,8 @@ class _Mapping:
 
     def _account(self, record: Record, lane: Lane) -> None:
         kind = record.fields.get("type")
-        if kind in VIEW_ONLY and not is_summary(record.fields):
-            self.report.count("view_only", str(kind))
+        if isinstance(kind, str) and kind in VIEW_ONLY and not is_summary(record.fields):
+            self.report.count("view_only", kind)
             return
         try:
             self._map(record, lane)
@@ -230,7 +230,7 @@ class _Mapping:
             self._drafts.keep(record, kind=lane)
 
     def _boundary(self, record: Record, lane: Lane) -> None:
-        if lane != "main" or record.fields.get("uuid") in self._found.summarised:
+        if lane != "main" or str(record.fields.get("uuid")) in self._found.summarised:
             self._drafts.keep(record)
             return
         content = record.fields.get("content")
