@@ -133,7 +133,7 @@ class ModelRequest(_Payload, frozen=True):
     model: str | None = None
     params: dict[str, Raw] = {}
     unset: list[str] = []
-    order: list[str] = []
+    order: list[str] | None = None
     context: Context | None = None
     rest: list[Raw] = []
 

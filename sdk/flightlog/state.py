@@ -1,0 +1,435 @@
+"""The state of a session: what you get by folding its log, one event at a time."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
+
+from flightlog import anthropic, carry, edit, lineage, view
+from flightlog import calls as calling
+from flightlog import payload as payloads
+from flightlog import usage as tokens
+from flightlog.calls import Calls, CallState
+from flightlog.event import Event
+from flightlog.lineage import Lineage
+from flightlog.names import Names
+from flightlog.payload import NULL, CallRef, Policy
+from flightlog.segment import Answer, Entries, Results, Said, Slot
+from flightlog.step import (
+    AwaitUser,
+    Call,
+    CallModel,
+    Decide,
+    Ended,
+    RunTools,
+    Step,
+    idempotency_key,
+)
+from flightlog.usage import Usage
+
+Status = Literal["new", "running", "suspended", "completed", "failed", "cancelled"]
+ENDED = frozenset({"completed", "failed", "cancelled"})
+MOST_TYPES = 200  # event types that are counted by name; the rest is counted as `other`
+
+
+class Mark(Struct, frozen=True):
+    """The last checkpoint: the harness' own data."""
+
+    label: str | None
+    data: Raw
+    seq: int
+
+
+class SessionState(Struct, frozen=True, kw_only=True):
+    """A session as its events up to `seq` tell it. Never changed: `apply` makes a new one.
+
+    `calls` are those of the last main response, and older ones that have no result; `entries` is
+    the context, of which `messages` makes what a provider takes. `owed` says that the model has
+    something to answer once no call is open. `boundary` is the number of entries that the last main
+    request sent: its response goes there. `params` and `order` are the last main request's fields.
+    """
+
+    session_id: str | None = None
+    key: str | None = None
+    labels: dict[str, str] = {}
+    policies: dict[str, Policy] = {}
+    harness_version: str | None = None
+    status: Status = "new"
+    reason: str | None = None
+    result: Raw = NULL
+    seq: int = 0
+    digest: str | None = None
+    first_ts: str | None = None
+    last_ts: str | None = None
+    writer: int = 0
+    writer_id: str | None = None
+    writers: tuple[tuple[int, int], ...] = ()
+    entries: Entries = Entries()
+    boundary: int = 0
+    rewritten: int = 0
+    owed: bool = False
+    open_request: int | None = None
+    last_response: int | None = None
+    calls: Calls = ()
+    hooks: tuple[int, ...] = ()
+    model: str | None = None
+    params: dict[str, Raw] = {}
+    order: tuple[str, ...] = ()
+    checkpoint: Mark | None = None
+    values: Names[Raw] = Names()
+    said: Names[int] = Names()
+    effects: Names[str] = Names()
+    recorded: Names[CallState] = Names()
+    usage: Usage = Usage()
+    counts: dict[str, int] = {}
+    lineage: Lineage = Lineage()
+    inbox: int = 0
+
+    @property
+    def next(self) -> Step:
+        """What the harness owes now."""
+        if self.status in ENDED:
+            return Ended(self.status)
+        if ready := [call for call in self.calls if self._runs(call)]:
+            return RunTools(self._calls(ready))
+        if undecided := [call for call in self.calls if call.phase == "undecided"]:
+            return Decide(self._calls(undecided))
+        if any(c.phase != "done" for c in self.calls if self._is_last(c)):
+            return RunTools(())
+        return CallModel() if self.owed else AwaitUser()
+
+    def messages(self, provider: str = "anthropic") -> list[dict[str, Any]]:
+        """The messages that a model call would send now, as new Python values, marks resolved."""
+        del provider  # every provider has Anthropic's view, until it has its own
+        found = [carry.unpack(line) for line in view.lines(self.entries)]
+        return [message for message in found if isinstance(message, dict)]
+
+    def call(self, announced_by: int | None, call_id: str) -> CallState | None:
+        """A call that is open, of the last main response, or that no model announced."""
+        known = calling.find(self.calls, CallRef(call_id=call_id, announced_by=announced_by))
+        return known or (self.recorded.get(call_id) if announced_by is None else None)
+
+    def effect(self, name: str) -> CallState | None:
+        """The call that `once=name` recorded."""
+        call_id = self.effects.get(name)
+        return None if call_id is None else self.call(None, call_id)
+
+    def was_said(self, name: str) -> bool:
+        """Whether a user_message with `once=name` is in the log."""
+        return self.said.get(name) is not None
+
+    def value(self, name: str) -> Raw | None:
+        """The value recorded under the name first."""
+        return self.values.get(name)
+
+    def is_stale(self, call: CallState) -> bool:
+        """Whether the process that announced or started the call no longer writes."""
+        return bool(self.writers) and call.seq < self.writers[-1][0]
+
+    def _is_last(self, call: CallState) -> bool:
+        return call.announced_by is not None and call.announced_by == self.last_response
+
+    def _runs(self, call: CallState) -> bool:
+        if call.announced_by is None or (call.cut and self.is_stale(call)):
+            return False
+        return call.phase == "rerun" or (call.phase == "announced" and self._is_last(call))
+
+    def _calls(self, found: list[CallState]) -> tuple[Call, ...]:
+        return tuple(
+            Call(
+                name=call.name,
+                call_id=call.call_id,
+                announced_by=call.announced_by,
+                arguments=carry.unpack(call.arguments),
+                attempt=call.attempt + 1,
+                idempotency_key=idempotency_key(self.session_id, call.announced_by, call.call_id),
+            )
+            for call in found
+        )
+
+
+def initial() -> SessionState:
+    """The state of an empty log."""
+    return SessionState()
+
+
+def apply(state: SessionState, event: Event) -> SessionState:
+    """The state after the event. Pure and total: what cannot be read is counted and passed over.
+
+    An event with `seq` up to the state's own is in it already and changes nothing. The cost does
+    not depend on the length of the log or of the context.
+    """
+    if event.seq <= state.seq:
+        return state
+    payload = payloads.decode(event.type, event.raw)
+    change = _CHANGES.get(type(payload))
+    changes = change(state, event, payload) if change else {}
+    return replace(
+        state,
+        session_id=state.session_id or event.session_id,
+        seq=event.seq,
+        digest=event.digest,
+        first_ts=state.first_ts or event.ts,
+        last_ts=event.ts,
+        counts=_counted(state.counts, event.type, payload),
+        **changes,
+    )
+
+
+def encode(state: SessionState) -> bytes:
+    """The state as JSON; equal histories give equal bytes."""
+    return _encode(state)
+
+
+def decode(raw: bytes) -> SessionState:
+    """Read what `encode` wrote; folding on gives the same bytes as if it had never been written."""
+    return _decode(raw)
+
+
+Changes = dict[str, Any]
+
+
+def _counted(counts: dict[str, int], type: str, payload: payloads.Payload) -> dict[str, int]:
+    known = type if type in counts or len(counts) < MOST_TYPES else "other"
+    failed = (isinstance(payload, payloads.ModelResponse) and payload.error is not None) or (
+        isinstance(payload, payloads.ToolResult) and payload.outcome in ("error", "unknown")
+    )
+    counts = {**counts, known: counts.get(known, 0) + 1}
+    return {**counts, "errors": counts.get("errors", 0) + 1} if failed else counts
+
+
+def _taken_over(
+    state: SessionState, event: Event, said: payloads.SessionStarted | payloads.SessionResumed
+) -> Changes:
+    """A new writer: the model call of the older one, if it is open, will be made again."""
+    changes: Changes = {
+        "status": "running",
+        "reason": None,
+        "key": said.key if state.key is None else state.key,
+        "labels": {**state.labels, **said.labels},
+        "policies": {**state.policies, **said.policies},
+        "harness_version": event.harness_version,
+        "open_request": None,
+    }
+    if isinstance(said, payloads.SessionStarted) and (parent := lineage.parent(said.parent)):
+        changes["lineage"] = replace(state.lineage, parent=parent)
+    if (number := said.writer.number) > state.writer:
+        writers = (*state.writers, (event.seq, number))
+        changes |= {"writer": number, "writer_id": said.writer.id, "writers": writers}
+    return changes
+
+
+def _suspended(state: SessionState, _: Event, said: payloads.SessionSuspended) -> Changes:
+    return {"status": "suspended", "reason": said.reason, "inbox": _inbox(state, said.inbox)}
+
+
+def _ended(state: SessionState, _: Event, said: payloads.SessionEnded) -> Changes:
+    changes = {"status": said.status, "reason": said.error, "result": said.result}
+    return {**changes, "inbox": _inbox(state, said.inbox)}
+
+
+def _forked(state: SessionState, _: Event, said: payloads.SessionForked) -> Changes:
+    return {
+        "status": "suspended",
+        "reason": "forked",
+        "result": NULL,
+        "key": said.key,
+        "labels": {**state.labels, **said.labels},
+        "lineage": replace(state.lineage, forked_from=lineage.forked(said)),
+        "open_request": None,
+        "inbox": 0,
+    }
+
+
+def _imported(state: SessionState, event: Event, said: payloads.SessionImported) -> Changes:
+    return {
+        "status": "suspended",
+        "reason": "imported",
+        "harness_version": event.harness_version,
+        "key": said.key if state.key is None else state.key,
+        "labels": {**state.labels, **said.labels},
+        "lineage": replace(state.lineage, imported=lineage.imported(said)),
+    }
+
+
+def _user_message(state: SessionState, event: Event, said: payloads.UserMessage) -> Changes:
+    entry = Said(event.seq, said.content, said.origin)
+    changes: Changes = {"entries": state.entries.add(entry), "inbox": _inbox(state, said.inbox)}
+    if anthropic.line(entry) is not None:
+        changes["owed"] = True
+    if said.once is not None:
+        changes["said"] = state.said.add(said.once, event.seq)
+    return changes
+
+
+def _model_request(state: SessionState, event: Event, asked: payloads.ModelRequest) -> Changes:
+    if asked.purpose == "side":
+        return {}
+    changes = _sent(state, event, asked)
+    kept = {name: raw for name, raw in state.params.items() if name not in asked.unset}
+    return changes | {
+        "owed": True,
+        "open_request": event.seq,
+        "model": asked.model or state.model,
+        "params": {**kept, **asked.params} if asked.params or asked.unset else state.params,
+        "order": state.order if asked.order is None else tuple(asked.order),
+    }
+
+
+def _sent(state: SessionState, event: Event, asked: payloads.ModelRequest) -> Changes:
+    """The context becomes what was sent; what came after it was composed stays behind it.
+
+    A request composed before the last change of the context cannot be followed, and changes none.
+    """
+    entries, context = state.entries, asked.context
+    if context is None or context.upto < state.rewritten:
+        return {"boundary": len(entries), "rewritten": event.seq}
+    later = edit.since(entries, context.upto)
+    known = len(entries) - later
+    if not context.edits:
+        return {"boundary": known, "rewritten": event.seq}
+    sent = edit.edited(entries.take(known), context.edits, asked.rest, seq=event.seq)
+    whole = sent.add(*entries.after(known))
+    return {"entries": whole, "boundary": len(sent), "rewritten": event.seq}
+
+
+def _model_response(state: SessionState, event: Event, said: payloads.ModelResponse) -> Changes:
+    changes: Changes = {"usage": state.usage + tokens.of(said.usage)}
+    if event.parent_seq is None or event.parent_seq != state.open_request:
+        return changes
+    changes["open_request"] = None
+    if said.error is not None:
+        return changes
+    reply = anthropic.reply(said.message)
+    entries: list[Answer | Results] = [Answer(event.seq, said.message)]
+    if reply.calls:
+        entries.append(Results(event.seq, tuple(Slot(call.call_id) for call in reply.calls)))
+    later = len(state.entries) - state.boundary
+    return changes | {
+        "entries": state.entries.insert(state.boundary, *entries),
+        "rewritten": event.seq,
+        "owed": bool(reply.calls or later) or (said.stop or reply.stop) == "pause_turn",
+        "last_response": event.seq,
+        "calls": _kept(state) + _announced(event.seq, reply, set(said.cut)),
+    }
+
+
+def _announced(seq: int, reply: anthropic.Reply, cut: set[str]) -> Calls:
+    return tuple(
+        CallState(call.call_id, seq, call.name, call.input, seq, cut=call.call_id in cut)
+        for call in reply.calls
+    )
+
+
+def _kept(state: SessionState) -> Calls:
+    """The calls that a new main response does not end: those under way, if not imported."""
+    passed = ("announced", "done")
+    return tuple(
+        call
+        for call in state.calls
+        if call.phase not in passed and (state.writer or call.announced_by is None)
+    )
+
+
+def _tool_call(state: SessionState, event: Event, said: payloads.ToolCall) -> Changes:
+    if said.announced_by is None and state.recorded.get(said.call_id) is not None:
+        return {}
+    ref = CallRef(call_id=said.call_id, announced_by=said.announced_by)
+    call = calling.started(calling.find(state.calls, ref), said, event.seq)
+    changes: Changes = {"calls": calling.put(state.calls, call)}
+    if said.once is not None and said.announced_by is None:
+        changes["effects"] = state.effects.add(said.once, said.call_id)
+    return changes
+
+
+def _tool_result(state: SessionState, event: Event, said: payloads.ToolResult) -> Changes:
+    known = calling.answered(state.calls, said, event.parent_seq)
+    announced_by = known.announced_by if known else said.announced_by
+    changes: Changes = {}
+    if announced_by is not None:
+        slot = Slot(said.call_id, said.outcome, said.output)
+        changes["entries"] = edit.filled(state.entries, announced_by, slot)
+    if known is None:
+        return changes
+    call = calling.finished(known, said)
+    stays = announced_by is not None and announced_by == state.last_response
+    changes["calls"] = (calling.put if stays else calling.drop)(state.calls, call)
+    if announced_by is None:
+        changes["recorded"] = state.recorded.add(call.call_id, call)
+    return changes
+
+
+def _hook_call(state: SessionState, event: Event, _: payloads.HookCall) -> Changes:
+    return {"hooks": (*state.hooks, event.seq)}
+
+
+def _hook_decision(state: SessionState, event: Event, _: payloads.HookDecision) -> Changes:
+    return {"hooks": tuple(seq for seq in state.hooks if seq != event.parent_seq)}
+
+
+def _requested(state: SessionState, event: Event, said: payloads.DecisionRequested) -> Changes:
+    if said.call.announced_by is None and state.recorded.get(said.call.call_id) is not None:
+        return {}
+    known = calling.find(state.calls, said.call)
+    call = calling.asked(known, said.call, said.question, event.seq)
+    return {"calls": calling.put(state.calls, call)}
+
+
+def _decided(state: SessionState, _: Event, made: payloads.DecisionMade) -> Changes:
+    changes: Changes = {"inbox": _inbox(state, made.inbox)}
+    if known := calling.find(state.calls, made.call):
+        call = calling.decided(known, made, stale=state.is_stale(known))
+        changes["calls"] = calling.put(state.calls, call)
+    return changes
+
+
+def _value(state: SessionState, _: Event, said: payloads.ValueRecorded) -> Changes:
+    return {"values": state.values.add(said.name, said.value)}
+
+
+def _compact(state: SessionState, event: Event, said: payloads.Compact) -> Changes:
+    summary = Said(event.seq, said.summary, "summary")
+    entries = edit.compacted(state.entries, said.keep_from, summary)
+    later = min(len(state.entries) - state.boundary, len(entries) - 1)
+    return {"entries": entries, "boundary": len(entries) - later, "rewritten": event.seq}
+
+
+def _inbox_refused(state: SessionState, _: Event, said: payloads.InboxRefused) -> Changes:
+    return {"inbox": _inbox(state, said.inbox)}
+
+
+def _checkpoint(_: SessionState, event: Event, said: payloads.Checkpoint) -> Changes:
+    return {"checkpoint": Mark(said.label, said.data, event.seq)}
+
+
+def _inbox(state: SessionState, taken: int | None) -> int:
+    return max(state.inbox, taken or 0)
+
+
+_CHANGES: dict[type, Callable[[SessionState, Event, Any], Changes]] = {
+    payloads.SessionStarted: _taken_over,
+    payloads.SessionResumed: _taken_over,
+    payloads.SessionReopened: _taken_over,
+    payloads.SessionSuspended: _suspended,
+    payloads.SessionEnded: _ended,
+    payloads.SessionForked: _forked,
+    payloads.SessionImported: _imported,
+    payloads.UserMessage: _user_message,
+    payloads.ModelRequest: _model_request,
+    payloads.ModelResponse: _model_response,
+    payloads.ToolCall: _tool_call,
+    payloads.ToolResult: _tool_result,
+    payloads.HookCall: _hook_call,
+    payloads.HookDecision: _hook_decision,
+    payloads.DecisionRequested: _requested,
+    payloads.DecisionMade: _decided,
+    payloads.ValueRecorded: _value,
+    payloads.Compact: _compact,
+    payloads.Checkpoint: _checkpoint,
+    payloads.InboxRefused: _inbox_refused,
+}
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(SessionState).decode

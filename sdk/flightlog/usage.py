@@ -1,0 +1,53 @@
+"""Tokens, as providers count them."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+_Tokens = Annotated[int, Meta(ge=0, le=2**53)] | None
+
+
+class Usage(Struct, frozen=True):
+    """Tokens of all model calls of a session, side calls included.
+
+    `input_tokens` does not count what was read from or written to the provider's cache.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cache_read_tokens + other.cache_read_tokens,
+            self.cache_write_tokens + other.cache_write_tokens,
+        )
+
+
+class _Anthropic(Struct):
+    input_tokens: _Tokens = None
+    output_tokens: _Tokens = None
+    cache_read_input_tokens: _Tokens = None
+    cache_creation_input_tokens: _Tokens = None
+
+
+NONE = Usage()
+_decoder = msgspec.json.Decoder(_Anthropic)
+
+
+def of(raw: Raw) -> Usage:
+    """The usage of one response; what cannot be read counts as nothing."""
+    try:
+        found = _decoder.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return NONE
+    return Usage(
+        found.input_tokens or 0,
+        found.output_tokens or 0,
+        found.cache_read_input_tokens or 0,
+        found.cache_creation_input_tokens or 0,
+    )
