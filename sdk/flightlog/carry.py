@@ -1,17 +1,20 @@
 """Values on their way into JSON and back: what JSON cannot hold travels marked, returns equal."""
 
 import base64
+import json
 import math
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from flightlog.errors import InvalidValue
+from flightlog.errors import InvalidEvent, InvalidValue
 
 MARK = "$flightlog"
 # Go and Node parse deeper, but CPython's json gives up near 1,000 frames, harness stack included.
 MAX_DEPTH = 256
+_PLACE = 80  # characters of a value's place that an error shows
+_DECIMAL_BITS = 8192  # beyond it hex: CPython refuses to read more than 4,300 decimal digits
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1  # what msgspec and Go's int64/uint64 read exactly
 
 Redact = Callable[[str], str]
@@ -28,13 +31,33 @@ def pack(value: object, *, where: str = "value", redact: Redact | None = None) -
     has no other. `redact` maps every string leaf first. Anything else raises `InvalidValue` with
     its place, before anything is sent.
     """
-    return msgspec.Raw(_encode(_mark(value, where, 0, redact)))
+    try:
+        return msgspec.Raw(_encode(_mark(value, where, 0, redact)))
+    except RecursionError:  # MAX_DEPTH fits, unless the caller's own stack is deep already
+        raise _too_deep(where) from None
 
 
 def unpack(raw: msgspec.Raw | bytes) -> Any:
-    """Decode JSON made by `pack`, marks resolved."""
-    value = _decode(raw)
-    return _unmark(value) if MARK.encode() in bytes(raw) else value
+    """Decode JSON made by `pack`, marks resolved; raises `InvalidEvent` for what is no JSON.
+
+    JSON of other producers, lone surrogates and NaN included, is read too.
+    """
+    try:
+        value = _read(raw)
+        return _unmark(value) if MARK.encode() in bytes(raw) else value
+    except (RecursionError, ValueError) as exc:
+        raise InvalidEvent(f"its payload cannot be read ({type(exc).__name__})") from None
+
+
+def _read(raw: msgspec.Raw | bytes) -> Any:
+    try:
+        return _decode(raw)
+    except msgspec.DecodeError:
+        return json.loads(bytes(raw))  # lenient where msgspec is strict: surrogates, 1e999, NaN
+
+
+def _too_deep(where: str) -> InvalidValue:
+    return InvalidValue(where[:_PLACE], f"it is nested deeper than {MAX_DEPTH} levels")
 
 
 def _mark(value: object, where: str, depth: int, redact: Redact | None) -> object:
@@ -45,24 +68,28 @@ def _mark(value: object, where: str, depth: int, redact: Redact | None) -> objec
         return value
     if kind is int:
         in_range = _INT_MIN <= value <= _INT_MAX  # type: ignore[operator]
-        return value if in_range else _marked("int", str(value))
+        return value if in_range else _marked("int", _digits(value))  # type: ignore[arg-type]
     if kind is float:
         return value if math.isfinite(value) else _marked("float", repr(value))  # type: ignore[arg-type]
     if depth >= MAX_DEPTH:
-        raise InvalidValue(where[:80], f"it is nested deeper than {MAX_DEPTH} levels")
-    return _mark_nested(value, where, depth + 1, redact)
+        raise _too_deep(where)
+    if isinstance(value, dict):
+        return _mark_dict(value, where, depth + 1, redact)
+    if isinstance(value, list | tuple):
+        return _mark_list(value, where, depth + 1, redact)
+    return _mark_other(value, where, depth + 1, redact)
 
 
-def _mark_nested(value: object, where: str, depth: int, redact: Redact | None) -> object:
+def _digits(value: int) -> str:
+    return str(value) if value.bit_length() <= _DECIMAL_BITS else hex(value)
+
+
+def _mark_other(value: object, where: str, depth: int, redact: Redact | None) -> object:
     match value:
-        case dict():
-            return _mark_dict(value, where, depth, redact)
-        case list() | tuple():
-            return [_mark(item, f"{where}[{i}]", depth, redact) for i, item in enumerate(value)]
         case bytes() | bytearray() | memoryview():
-            return _marked("bytes", base64.b64encode(value).decode())
+            return _marked("bytes", base64.b64encode(bytes(value)).decode())
         case msgspec.Raw():
-            return _mark(_decode(value), where, depth, redact) if redact else value
+            return _mark(unpack(value), where, depth, redact) if redact else value
         case str():  # subclasses, such as StrEnum members, whose str() is their own
             return _mark(str.__str__(value), where, depth, redact)
         case int():
@@ -77,18 +104,35 @@ def _mark_model(value: object, where: str, depth: int, redact: Redact | None) ->
     dump = getattr(value, "model_dump", None)
     if callable(dump):  # the provider SDKs' messages are pydantic models
         return _mark(dump(mode="json", exclude_unset=True), where, depth, redact)
-    raise InvalidValue(where, f"{type(value).__name__} has no JSON form")
+    raise InvalidValue(where[:_PLACE], f"{type(value).__name__} has no JSON form")
+
+
+def _mark_list(
+    value: list[Any] | tuple[Any, ...], where: str, depth: int, redact: Redact | None
+) -> list[object]:
+    marked: list[object] = []
+    for at, item in enumerate(value):  # a comprehension would be one more frame a level
+        marked.append(_mark(item, f"{where}[{at}]", depth, redact))
+    return marked
 
 
 def _mark_dict(
     value: dict[Any, Any], where: str, depth: int, redact: Redact | None
 ) -> dict[str, object]:
-    plain = all(type(key) is str and _is_unicode(key) for key in value) and MARK not in value
-    if plain:
-        return {k: _mark(v, f"{where}.{k}", depth, redact) for k, v in value.items()}
+    if MARK in value or not all(type(key) is str and _is_unicode(key) for key in value):
+        return _mark_pairs(value, where, depth, redact)
+    marked: dict[str, object] = {}
+    for key, item in value.items():
+        marked[key] = _mark(item, f"{where}.{key}", depth, redact)
+    return marked
+
+
+def _mark_pairs(
+    value: dict[Any, Any], where: str, depth: int, redact: Redact | None
+) -> dict[str, object]:
     pairs = [
-        [_mark(k, f"{where} key", depth, None), _mark(v, where, depth, redact)]
-        for k, v in value.items()
+        [_mark(key, f"{where} key", depth, None), _mark(item, where, depth, redact)]
+        for key, item in value.items()
     ]
     return _marked("dict", pairs)
 
@@ -120,18 +164,27 @@ def _unmark(value: Any) -> Any:
         return value
     if MARK not in value:
         return {key: _unmark(item) for key, item in value.items()}
-    return _resolve(value)
+    try:
+        return _resolve(value)
+    except (ValueError, TypeError):  # not made by us: shown raw
+        return value
 
 
 def _resolve(mark: dict[str, Any]) -> Any:
     match mark:
-        case {"$flightlog": "float" | "int" as kind, "value": str(text)}:
-            return float(text) if kind == "float" else int(text)
+        case {"$flightlog": "float", "value": str(text)}:
+            return float(text)
+        case {"$flightlog": "int", "value": str(text)}:
+            return int(text, 0)
         case {"$flightlog": "bytes", "value": str(text)}:
-            return base64.b64decode(text)
+            return base64.b64decode(text, validate=True)
         case {"$flightlog": "str", "value": str(text)}:
-            return base64.b64decode(text).decode("utf-8", "surrogatepass")
+            return base64.b64decode(text, validate=True).decode("utf-8", "surrogatepass")
         case {"$flightlog": "dict", "value": list(pairs)}:
-            return {_unmark(key): _unmark(item) for key, item in pairs}
+            return {_as_key(_unmark(key)): _unmark(item) for key, item in pairs}
         case _:
             return mark  # a kind of a later version: shown raw
+
+
+def _as_key(value: Any) -> Any:
+    return tuple(_as_key(item) for item in value) if isinstance(value, list) else value
