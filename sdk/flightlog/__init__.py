@@ -1,0 +1,71 @@
+"""Flightlog: the flight recorder for fleets of AI agents. The log is the only truth."""
+
+from flightlog.calling import Result
+from flightlog.errors import (
+    BusUnavailable,
+    CallRefused,
+    Fenced,
+    FlightlogError,
+    InvalidEvent,
+    InvalidName,
+    InvalidValue,
+    LayoutRefused,
+    LogCorrupt,
+    LogFull,
+    NeedsDecision,
+    NoSuchSession,
+    NotPermitted,
+    SessionEnded,
+    SessionLive,
+    SessionPurged,
+    Suspended,
+    TooLarge,
+)
+from flightlog.event import Control, Event
+from flightlog.log import Log, connect
+from flightlog.session import EffectFailed, Session
+from flightlog.snapshot import Projection, Snapshot
+from flightlog.state import SessionState
+from flightlog.step import AwaitUser, Call, CallModel, Decide, Ended, RunTools, Step
+from flightlog.store import StoreUnavailable
+from flightlog.tool import tool
+
+__all__ = [
+    "AwaitUser",
+    "BusUnavailable",
+    "Call",
+    "CallModel",
+    "CallRefused",
+    "Control",
+    "Decide",
+    "EffectFailed",
+    "Ended",
+    "Event",
+    "Fenced",
+    "FlightlogError",
+    "InvalidEvent",
+    "InvalidName",
+    "InvalidValue",
+    "LayoutRefused",
+    "Log",
+    "LogCorrupt",
+    "LogFull",
+    "NeedsDecision",
+    "NoSuchSession",
+    "NotPermitted",
+    "Projection",
+    "Result",
+    "RunTools",
+    "Session",
+    "SessionEnded",
+    "SessionLive",
+    "SessionPurged",
+    "SessionState",
+    "Snapshot",
+    "Step",
+    "StoreUnavailable",
+    "Suspended",
+    "TooLarge",
+    "connect",
+    "tool",
+]

@@ -1,0 +1,91 @@
+"""Keys: the readable name of a session, and the one id that it stands for.
+
+Written with our own appends and their exact expectation, not through a KV client (DESIGN section
+3): gets may be stale, so that a key is absent is decided by the create alone.
+"""
+
+import asyncio
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from flightlog import subject as names
+from flightlog.answer import Acked, Conflict
+from flightlog.bus import Bus, Message, Outgoing
+from flightlog.errors import BusUnavailable
+from flightlog.layout import KEYS_STREAM
+
+MadeBy = Literal["session", "fork", "import"]
+
+_TIMEOUT = 5.0  # seconds for one answer
+_TRIES = 20
+_PAUSE = 0.05  # seconds between tries
+
+
+class Entry(Struct, frozen=True):
+    """What a key stands for: a session id, and what made it."""
+
+    id: str
+    made_by: MadeBy = "session"
+    sequence: int = 0
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Entry).decode
+
+
+async def look_up(bus: Bus, tenant: str, key: str) -> Entry | None:
+    """The key's entry as a replica knows it; None may be stale."""
+    found = await _last(bus, names.key_subject(tenant, key))
+    return _read(found) if found else None
+
+
+async def claim(
+    bus: Bus, tenant: str, key: str, *, made_by: MadeBy = "session", id: str | None = None
+) -> Entry:
+    """The key's entry, made with a newly minted id (or `id`) if it had none. Idempotent.
+
+    Raises `BusUnavailable`; calling again is safe.
+    """
+    subject = names.key_subject(tenant, key)
+    mine = Entry(id or names.mint(), made_by)
+    found = await _last(bus, subject)
+    for _ in range(_TRIES):
+        if found is not None and (entry := _read(found)) is not None:
+            return entry
+        body = _encode({"id": mine.id, "made_by": mine.made_by})
+        answer = await bus.append(
+            subject, [Outgoing(body, {})], expected=found.sequence if found else 0, timeout=_TIMEOUT
+        )
+        match answer:
+            case Acked(sequence=sequence):
+                return Entry(mine.id, made_by, sequence)
+            case Conflict(last=last) if last:
+                found = await bus.after(KEYS_STREAM, subject, last - 1)
+            case _:
+                await asyncio.sleep(_PAUSE)
+                found = await _last(bus, subject)
+    raise BusUnavailable(KEYS_STREAM, "the key could not be claimed or read")
+
+
+async def release(bus: Bus, tenant: str, key: str, entry: Entry) -> bool:
+    """Remove the entry if it is still this one; the key then mints anew. False if it is another."""
+    subject = names.key_subject(tenant, key)
+    marker = Outgoing(b"", {"KV-Operation": "DEL"})
+    answer = await bus.append(subject, [marker], expected=entry.sequence, timeout=_TIMEOUT)
+    return isinstance(answer, Acked)
+
+
+async def _last(bus: Bus, subject: str) -> Message | None:
+    return await bus.after(KEYS_STREAM, subject, 0)
+
+
+def _read(message: Message) -> Entry | None:
+    if not message.body:
+        return None  # a delete marker: the key is free again
+    try:
+        entry = _decode(message.body)
+    except msgspec.MsgspecError:
+        return None
+    return Entry(entry.id, entry.made_by, message.sequence)

@@ -1,0 +1,261 @@
+"""The log of one tenant: where sessions are opened, read, listed and spoken to."""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+
+from flightlog import alive, carry, inbox, keys, opening, reader, tool
+from flightlog import snapshot as snapshots
+from flightlog import subject as names
+from flightlog.alive import Beats
+from flightlog.bus import Message
+from flightlog.carry import Redact
+from flightlog.catalog import Cursor, Filter, Page
+from flightlog.errors import FlightlogError, NoSuchSession, SessionLive, SessionPurged
+from flightlog.event import Event
+from flightlog.inbox import Item
+from flightlog.journal import Journal, OnEvent
+from flightlog.keys import MadeBy
+from flightlog.nats_bus import CONNECT_TIMEOUT, NatsBus, connect_bus
+from flightlog.opening import Wanted
+from flightlog.reader import Folded
+from flightlog.session import Session
+from flightlog.snapshot import SESSION, Snapshot
+from flightlog.state import SessionState
+from flightlog.store import Store
+from flightlog.tool import Tools
+
+OnLive = Literal["takeover", "refuse"]
+
+DEFAULT_NATS = "nats://127.0.0.1:4222"
+OPEN_DEADLINE = 30.0  # seconds for opening a session, fencing included
+_STORE_PATIENCE = 0.25  # seconds for a snapshot: a cache that is slower costs more than a replay
+_log = logging.getLogger("flightlog")
+
+
+class Log:
+    """A connection to one tenant's log. Made by `connect`; safe to share between tasks."""
+
+    def __init__(
+        self, bus: NatsBus, store: Store | None, tenant: str, redact: Redact | None
+    ) -> None:
+        self.bus, self.store, self.tenant = bus, store, tenant
+        self._redact = redact
+        self._beats = Beats(bus, tenant)
+
+    @asynccontextmanager
+    async def session(
+        self,
+        *,
+        key: str | None = None,
+        id: str | None = None,
+        harness_version: str = "",
+        labels: Mapping[str, str] | None = None,
+        tools: Tools = (),
+        on_live: OnLive = "takeover",
+        reopen: bool = False,
+        on_event: OnEvent | None = None,
+        deadline: float = OPEN_DEADLINE,
+    ) -> AsyncIterator[Session]:
+        """Start or resume a session and own it until the block is left.
+
+        `key` is any text and stands for one session for ever; `id` opens an existing one and never
+        creates; neither takes `FLIGHTLOG_SESSION_KEY`, else a new session. Opening appends one
+        event, which fences every older writer; with `on_live="refuse"` a live one raises
+        `SessionLive` instead. `tools` declares policies by name. `on_event` sees each event that is
+        appended live, never a restored one. Raises `NoSuchSession`, `SessionPurged`, `Fenced` (another
+        resumer was faster: do not retry), `LogCorrupt`, `BusUnavailable`.
+        """
+        wanted = await self._wanted(key, id, harness_version, labels or {}, tools, reopen)
+        if on_live == "refuse":
+            await self._refuse_live(wanted.id)
+        session = await self._open(wanted, on_event, deadline)
+        async with session:
+            self._beats.opened(wanted.id)
+            try:
+                await session.start()
+                yield session
+            finally:
+                self._beats.closed(wanted.id)
+
+    async def _wanted(
+        self,
+        key: str | None,
+        id: str | None,
+        harness_version: str,
+        labels: Mapping[str, str],
+        tools: Tools,
+        reopen: bool,
+    ) -> Wanted:
+        key = key if key is not None or id is not None else os.environ.get("FLIGHTLOG_SESSION_KEY")
+        made_by: MadeBy | None = "session"
+        if key is not None:
+            entry = await keys.claim(self.bus, self.tenant, key)
+            found, made_by = entry.id, entry.made_by
+        elif id is not None:
+            found, made_by = names.token("session id", id), None
+        else:
+            found = names.mint()
+        return Wanted(
+            tenant=self.tenant,
+            id=found,
+            made_by=made_by,
+            key=key,
+            labels=dict(labels),
+            policies=tool.policies_of(tools),
+            harness_version=harness_version,
+            reopen=reopen,
+        )
+
+    async def _open(self, wanted: Wanted, on_event: OnEvent | None, deadline: float) -> Session:
+        snapshot = await self._snapshot(wanted.id)
+        folded = await opening.look(self.bus, wanted, snapshot)
+        journal = Journal(wanted.id, folded.state, redact=self._redact, on_event=on_event)
+        opened = await opening.own(self.bus, wanted, folded, journal, deadline=deadline)
+        journal.appender = opened.appender
+        return Session(self.bus, self.tenant, journal, opened)
+
+    async def _refuse_live(self, id: str) -> None:
+        row = await self._try_store(lambda store: store.row(self.tenant, id))
+        patience = alive.BEAT_SECONDS * alive.MISSED if row and row.status == "running" else 0.5
+        if await alive.is_live(self.bus, self.tenant, id, patience=patience):
+            raise SessionLive(id)
+
+    async def _snapshot(self, id: str) -> Snapshot | None:
+        value = await self._try_store(
+            lambda store: store.snapshot(self.tenant, id, SESSION.name, SESSION.version)
+        )
+        return snapshots.read(value) if value else None
+
+    async def _try_store(self, ask: Callable[[Store], Awaitable[Any]]) -> Any:
+        """Ask Redis; slow, down or wrong is the same as knowing nothing."""
+        if self.store is None:
+            return None
+        try:
+            return await asyncio.wait_for(ask(self.store), _STORE_PATIENCE)
+        except (FlightlogError, TimeoutError) as exc:
+            _log.warning("going on without Redis: %s", type(exc).__name__)
+            return None
+
+    async def read(
+        self, id: str, *, after: int = 0, until: int | None = None
+    ) -> AsyncIterator[Event]:
+        """Yield a session's events in order, from seq `after` + 1 to `until`; memory is one page.
+
+        Nothing is executed and nobody is notified. Raises `LogCorrupt` after the last good event.
+        """
+        session = names.token("session id", id)
+        async for event in reader.read(self.bus, self.tenant, session, after=after, until=until):
+            yield event
+
+    async def fold(self, id: str, *, at: int | None = None) -> Folded[SessionState]:
+        """Fold a session from its snapshot and tail (or up to seq `at`), with where the log stood."""
+        session = names.token("session id", id)
+        snapshot = await self._snapshot(session)
+        if snapshot is not None and at is not None and snapshot.seq > at:
+            snapshot = None
+        folded = await reader.fold(self.bus, self.tenant, id, SESSION, snapshot=snapshot, until=at)
+        if folded.presence == "purged":
+            raise SessionPurged(session)
+        if folded.presence != "present":
+            raise NoSuchSession(session)
+        return folded
+
+    async def state(self, id: str, *, at: int | None = None) -> SessionState:
+        """The session's state now, or after the event with seq `at`. Appends nothing."""
+        return (await self.fold(id, at=at)).state
+
+    async def sessions(
+        self,
+        *,
+        status: str | None = None,
+        waiting: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        key: str | None = None,
+        key_prefix: str | None = None,
+        after: Cursor | None = None,
+        limit: int = 100,
+    ) -> Page:
+        """A page of the catalog, latest activity first; reads no log.
+
+        The catalog follows the log within about 2 s. Raises `StoreUnavailable` without Redis.
+        """
+        if self.store is None:
+            raise FlightlogError("listing sessions needs the catalog: give connect() a redis URL")
+        wanted = Filter(
+            status=status, waiting=waiting, labels=labels or {}, key=key, key_prefix=key_prefix
+        )
+        return await self.store.rows(self.tenant, wanted, before=after, limit=limit)
+
+    async def look_up(self, key: str) -> str | None:
+        """The id of the session that the key stands for, or None; may lag behind a new one."""
+        entry = await keys.look_up(self.bus, self.tenant, key)
+        return entry.id if entry else None
+
+    async def send(self, id: str, item: Item, *, message_id: str | None = None) -> int:
+        """Put an item into a session's inbox; its writer records it. Idempotent per `message_id`."""
+        return await inbox.send(
+            self.bus, self.tenant, names.token("session id", id), item, id=message_id
+        )
+
+    async def say(self, id: str, content: Any, *, message_id: str | None = None) -> int:
+        """Send a user message to a session that another process writes."""
+        return await self.send(
+            id, inbox.Say(content=carry.pack(content, where="content")), message_id=message_id
+        )
+
+    @asynccontextmanager
+    async def watch(self, id: str) -> "AsyncIterator[asyncio.Queue[Message]]":
+        """Bodies appended to the session from now on: live hints, at most once, for display."""
+        heard: asyncio.Queue[Message] = asyncio.Queue()
+        subject = names.log_subject(
+            self.tenant, names.token("session id", id), "live", prefix=self.bus.layout.prefix
+        )
+        listening = await self.bus.listen(subject, heard.put)
+        try:
+            yield heard
+        finally:
+            await listening.close()
+
+    async def close(self) -> None:
+        """Close the connections; sessions must be left before."""
+        await self._beats.close()
+        if self.store is not None:
+            await self.store.close()
+        await self.bus.close()
+
+
+@asynccontextmanager
+async def connect(
+    *,
+    nats: str | None = None,
+    redis: str | None = None,
+    tenant: str | None = None,
+    redact: Redact | None = None,
+    provision: bool | None = None,
+    prefix: str = names.PREFIX,
+    timeout: float = CONNECT_TIMEOUT,
+) -> AsyncIterator[Log]:
+    """Connect to a tenant's log.
+
+    `nats` and `redis` are URLs (several NATS servers with commas); without them
+    `FLIGHTLOG_NATS_URL` and `FLIGHTLOG_REDIS_URL` are taken, then nats://127.0.0.1:4222 and no
+    Redis. Redis only makes resuming fast and `sessions()` possible. `redact` maps each string leaf
+    of every payload before it is encoded; it must be pure and idempotent. `provision=True` creates
+    missing streams; by default only an empty broker on loopback is provisioned. Raises
+    `BusUnavailable`, `NotPermitted` or `LayoutRefused` within `timeout` seconds.
+    """
+    env = os.environ
+    redis = redis or env.get("FLIGHTLOG_REDIS_URL")
+    tenant = names.token("tenant", tenant or env.get("FLIGHTLOG_TENANT") or "default")
+    url = nats or env.get("FLIGHTLOG_NATS_URL") or DEFAULT_NATS
+    store = Store.connect(redis) if redis else None
+    bus = await connect_bus(url, timeout=timeout, prefix=prefix, provision=provision)
+    log = Log(bus, store, tenant, redact)
+    try:
+        yield log
+    finally:
+        await log.close()

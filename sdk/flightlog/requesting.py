@@ -1,0 +1,122 @@
+"""A model call, from model_request to model_response; what it sends is stored by reference."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from msgspec import Raw
+
+from flightlog import anthropic, carry, context
+from flightlog import subject as names
+from flightlog.bus import Bus
+from flightlog.errors import CallRefused
+from flightlog.journal import Journal
+from flightlog.payload import NULL, ModelResponse, Purpose
+
+
+class Requesting:
+    """One model call, for harnesses that stream.
+
+    `async with session.requesting(request) as r: await r.progress(chunk); r.response(message)`.
+    Leaving the block by an exception records the error and raises.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        progress: Callable[[Any], Any],
+        request: Mapping[str, Any],
+        *,
+        purpose: Purpose,
+        provider: str,
+    ) -> None:
+        self._journal, self._progress, self.request = journal, progress, request
+        self._purpose, self._provider = purpose, provider
+        self._seq = 0
+        self._response: ModelResponse | None = None
+        self._original = NULL
+        self._originals: dict[str, Any] = {}
+        self.message: Any = None
+
+    async def progress(self, chunk: Any) -> None:
+        """Show a delta before it is stored; never stored, never read by a resume."""
+        await self._progress(chunk)
+
+    def response(self, message: Any) -> None:
+        """The model's final message, in the provider's own form; recorded when the block is left."""
+        journal = self._journal
+        stored = journal.pack(message, "the model's message")
+        self.message = carry.unpack(stored)
+        self._original = carry.pack(message) if journal.redact else stored
+        usage = self.message.get("usage") if isinstance(self.message, dict) else None
+        self._response = ModelResponse(
+            message=stored,
+            usage=carry.pack(usage, where="usage"),
+            stop=anthropic.reply(stored).stop,
+            cut=self._cut(stored),
+        )
+
+    def _cut(self, stored: Raw) -> list[str]:
+        """The calls whose arguments redaction changed; the originals stay in memory only."""
+        if self._journal.redact is None:
+            return []
+        kept = {call.call_id: bytes(call.arguments) for call in anthropic.reply(stored).calls}
+        self._originals = {
+            call.call_id: carry.unpack(call.arguments)
+            for call in anthropic.reply(self._original).calls
+            if kept.get(call.call_id) != bytes(call.arguments)
+        }
+        return list(self._originals)
+
+    async def __aenter__(self) -> Self:
+        journal = self._journal
+        await journal.quiet()
+        if self._purpose == "main" and journal.state.open_request is not None:
+            raise CallRefused(journal.session, "a model call is open already")
+        payload = context.refer(
+            journal.state,
+            self.request,
+            purpose=self._purpose,
+            provider=self._provider,
+            redact=journal.redact,
+        )
+        self._seq = (await journal.record(payload)).seq
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        journal = self._journal
+        if exc is not None and not isinstance(exc, Exception | asyncio.CancelledError):
+            return  # the process is going down: the call stays in flight and is issued again
+        if exc is None and self._response is not None:
+            event = await journal.record(self._response, parent=self._seq)
+            self._keep_originals(event.seq)
+        elif not journal.halted:
+            name = type(exc).__name__ if exc is not None else "NoResponse"
+            failed = ModelResponse(error=name)
+            if isinstance(exc, asyncio.CancelledError):
+                await journal.record_shielded(failed, parent=self._seq)
+            else:
+                await journal.record(failed, parent=self._seq)
+
+    def _keep_originals(self, seq: int) -> None:
+        for call_id, arguments in self._originals.items():
+            self._journal.originals[seq, call_id] = arguments
+
+
+async def run(journal: Journal, asked: Requesting, call: Callable[..., Any]) -> Any:
+    """Make the model call and return the recorded message; its error is recorded and raised."""
+    async with asked:
+        asked.response(await journal.run(call, dict(asked.request)))
+    return asked.message
+
+
+async def say_progress(bus: Bus, tenant: str, session: str, chunk: Any) -> None:
+    """Send a delta to whoever watches; core NATS, not stored."""
+    subject = names.progress_subject(tenant, session, prefix=bus.layout.prefix)
+    await bus.say(subject, bytes(carry.pack(chunk, where="progress")))

@@ -1,0 +1,359 @@
+"""A session: what a harness holds while it runs an agent."""
+
+import asyncio
+import contextlib
+import random
+import uuid
+from collections.abc import Callable, Coroutine, Mapping
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from flightlog import calling, carry, inbox, requesting, ruling
+from flightlog import payload as payloads
+from flightlog import subject as names
+from flightlog.bus import Bus, Listening, Message
+from flightlog.calling import Calling, Result
+from flightlog.errors import CallRefused, FlightlogError, InvalidValue
+from flightlog.event import Event
+from flightlog.inbox import Received
+from flightlog.journal import Journal
+from flightlog.opening import Opened
+from flightlog.payload import Effect, OnResume, Policy, Purpose
+from flightlog.requesting import Requesting
+from flightlog.ruling import Owed
+from flightlog.state import ENDED, SessionState
+from flightlog.step import Call
+from flightlog.tool import policy_of
+
+Origin = Literal["human", "schedule", "peer", "system"]
+Status = Literal["completed", "failed", "cancelled"]
+
+_RESERVED = ("session_", "seal", "tombstone")
+
+
+class Session:
+    """One logical agent run, opened by this process. Made by `Log.session`.
+
+    Every recording call returns after the broker's ack. They raise `Fenced` once another writer
+    owns the session (never retry), `BusUnavailable` after the deadline (what was sent stays
+    queued), `SessionEnded`, `LogFull`, `TooLarge` and `InvalidValue`.
+    """
+
+    def __init__(self, bus: Bus, tenant: str, journal: Journal, opened: Opened) -> None:
+        self._bus, self._tenant, self._journal, self._opened = bus, tenant, journal, opened
+        self._listening: list[Listening] = []
+        self._taking = asyncio.Lock()
+        self._hints: set[asyncio.Task[None]] = set()
+        self.id = journal.session
+        self.replaying = True
+
+    @property
+    def state(self) -> SessionState:
+        """What the log folds to now; holds nothing that is not acked."""
+        return self._journal.state
+
+    @property
+    def key(self) -> str | None:
+        """The key under which the session was opened or made."""
+        return self.state.key
+
+    @property
+    def resumed_from(self) -> tuple[int | None, int]:
+        """The seq of the snapshot that opening used (None: none), and how many events it read."""
+        used = self._opened.folded.used
+        return (used.seq if used else None), self._opened.folded.tail
+
+    async def start(self) -> None:
+        """Rule what was in flight, listen for others, take the inbox. Called by `Log.session`."""
+        self.replaying = False
+        if self._journal.appender is None:
+            return
+        subject = names.inbox_subject(self._tenant, self.id, "*", prefix=self._bus.layout.prefix)
+        live = names.log_subject(self._tenant, self.id, "live", prefix=self._bus.layout.prefix)
+        self._listening = await asyncio.gather(
+            self._bus.listen(subject, self._inbox_hint), self._bus.listen(live, self._live_hint)
+        )
+        await self._rule()
+        await self._take_inbox()
+
+    async def _rule(self) -> None:
+        """n calls in flight get exactly n rulings; no tool runs here."""
+        rulings = ruling.on_resume(self.state)
+        await asyncio.gather(*(self._record(each) for each in rulings))
+
+    async def _record(self, owed: Owed) -> None:
+        if isinstance(owed.payload, payloads.SessionSuspended):
+            await self._journal.suspend(owed.payload)
+        else:
+            await self._journal.record(owed.payload, parent=owed.parent_seq)
+
+    async def append(self, type: str, payload: object, *, deadline: float | None = None) -> Event:
+        """Append an event of any type: the primitive under all other calls.
+
+        Types of the wire's table are checked against it; names beginning with `session_` are the
+        session's own. `deadline` in seconds for this append alone; hours are fine.
+        """
+        if not type.isidentifier() or len(type) > 64 or type.startswith(_RESERVED):
+            raise InvalidValue("type", "it must be a short identifier that Flightlog does not use")
+        raw = self._journal.pack(payload, type)
+        known = type in payloads.TYPES
+        if known and isinstance(payloads.decode(type, raw), payloads.Unknown):
+            raise InvalidValue(type, "its payload does not fit the wire's table")
+        return await self._journal.append(type, raw, deadline=deadline)
+
+    async def user_message(
+        self, content: Any, *, origin: Origin = "human", once: str | None = None
+    ) -> None:
+        """Record something said to the agent: a text, or the provider's own content blocks.
+
+        With `once`, a restarted script says it only the first time.
+        """
+        if once is not None and self.state.said.get(once) is not None:
+            return
+        packed = self._journal.pack(content, "content")
+        await self._journal.record(payloads.UserMessage(content=packed, origin=origin, once=once))
+
+    async def model_call(
+        self,
+        request: Mapping[str, Any],
+        *,
+        call: Callable[..., Any],
+        purpose: Purpose = "main",
+        provider: str = "anthropic",
+    ) -> Any:
+        """Record the request, `call(**request)`, record and return the response, decoded.
+
+        `call` may be sync (then it runs in a thread) or async. Its error is recorded and raised.
+        Calls with `purpose="side"` (titles, guards) never enter the context. A second open main call
+        raises `CallRefused`.
+        """
+        asked = self.requesting(request, purpose=purpose, provider=provider)
+        return await requesting.run(self._journal, asked, call)
+
+    def requesting(
+        self,
+        request: Mapping[str, Any],
+        *,
+        purpose: Purpose = "main",
+        provider: str = "anthropic",
+    ) -> Requesting:
+        """The two-step form of `model_call`, for harnesses that stream."""
+        return Requesting(self._journal, self.progress, request, purpose=purpose, provider=provider)
+
+    async def tool_call(
+        self,
+        call: Call | str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        run: Callable[..., Any],
+        call_id: str | None = None,
+        on_resume: OnResume | None = None,
+        effect: Effect | None = None,
+    ) -> Result:
+        """Record the call, `run(**arguments)`, record and return the result, decoded.
+
+        A tool's exception becomes a result with outcome `error` and is returned. A call whose
+        result is in the log is not run again. A call without a model's announcement is given by
+        name, arguments and a `call_id` that is new, or that of the very same call.
+        """
+        asked = self._call(call, arguments, call_id)
+        policy = self._policy(asked.name, run, on_resume, effect)
+        return await calling.run(self._journal, asked, run, policy)
+
+    def calling(
+        self,
+        call: Call | str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        call_id: str | None = None,
+        on_resume: OnResume | None = None,
+        effect: Effect | None = None,
+    ) -> Calling:
+        """The two-step form of `tool_call`, for harnesses that own their executor."""
+        asked = self._call(call, arguments, call_id)
+        if calling.recorded(self._journal, asked) is not None:
+            raise CallRefused(self.id, f"call {asked.call_id} has a result already")
+        policy = self._policy(asked.name, None, on_resume, effect)
+        return Calling(self._journal, asked, policy, once=None)
+
+    def _call(
+        self, call: Call | str, arguments: Mapping[str, Any] | None, call_id: str | None
+    ) -> Call:
+        if isinstance(call, Call):
+            return call
+        if call_id is None:
+            raise CallRefused(self.id, f"a call of {call} that no model announced needs a call_id")
+        return calling.unannounced(self._journal, call, dict(arguments or {}), call_id)
+
+    def _policy(
+        self,
+        name: str,
+        run: Callable[..., Any] | None,
+        on_resume: OnResume | None,
+        effect: Effect | None,
+    ) -> Policy:
+        declared = calling.policy_for(self._journal, name, policy_of(run))
+        return Policy(on_resume=on_resume or declared.on_resume, effect=effect or declared.effect)
+
+    async def effect(
+        self,
+        name: str,
+        run: Callable[..., Any],
+        *,
+        on_resume: OnResume | None = None,
+    ) -> Any:
+        """Run something once per session, whatever restarts: recorded the first time, returned after.
+
+        If the process dies inside it, the policy rules (undeclared: a person is asked). Its error is
+        recorded and raised as `EffectFailed`, the first time and ever after.
+        """
+        call = calling.unannounced(self._journal, name, {}, f"effect:{name}")
+        policy = self._policy(name, run, on_resume, None)
+        result = await calling.run(self._journal, call, run, policy, once=name)
+        if not result.ok:
+            raise EffectFailed(self.id, name, result)
+        return result.output
+
+    async def value(self, name: str, make: Callable[[], Any]) -> Any:
+        """A value that is not deterministic: recorded the first time, returned ever after."""
+        if (known := self.state.values.get(name)) is not None:
+            return carry.unpack(known)
+        packed = self._journal.pack(make(), f"value {name}")
+        await self._journal.record(payloads.ValueRecorded(name=name, value=packed))
+        return carry.unpack(self.state.values.get(name) or packed)
+
+    async def now(self, name: str) -> datetime:
+        """The time when this was first asked for under `name`."""
+        stamp = await self.value(name, lambda: datetime.now(UTC).isoformat())
+        return datetime.fromisoformat(stamp)
+
+    async def uuid(self, name: str) -> str:
+        """A random UUID, the same ever after."""
+        text: str = await self.value(name, lambda: str(uuid.uuid4()))
+        return text
+
+    async def random(self, name: str) -> float:
+        """A random number in [0, 1), the same ever after."""
+        number: float = await self.value(name, random.random)
+        return number
+
+    async def hook(
+        self, name: str, event: Any, *, run: Callable[..., Any], reason: str | None = None
+    ) -> Any:
+        """Record a hook's call and decision, and return the decision, decoded."""
+        packed = self._journal.pack(event, f"event of hook {name}")
+        asked = await self._journal.record(payloads.HookCall(hook=name, event=packed))
+        try:
+            decided = await self._journal.run(run, {"event": event})
+        except Exception as exc:
+            failed = payloads.HookDecision(reason=type(exc).__name__, outcome="failed")
+            await self._journal.record(failed, parent=asked.seq)
+            raise
+        stored = self._journal.pack(decided, f"decision of hook {name}")
+        made = payloads.HookDecision(decision=stored, reason=reason)
+        await self._journal.record(made, parent=asked.seq)
+        return carry.unpack(stored)
+
+    async def checkpoint(self, data: Any, *, label: str | None = None) -> None:
+        """Record the harness' own data; the last one is `state.checkpoint`."""
+        packed = self._journal.pack(data, "checkpoint")
+        await self._journal.record(payloads.Checkpoint(label=label, data=packed))
+
+    async def compact(self, summary: Any, *, keep_from: int) -> None:
+        """Replace the context before the event with seq `keep_from` by a summary."""
+        packed = self._journal.pack(summary, "summary")
+        await self._journal.record(payloads.Compact(summary=packed, keep_from=keep_from))
+
+    async def progress(self, chunk: Any) -> None:
+        """Show something that need not be kept: core NATS, never stored, never read by a resume."""
+        await requesting.say_progress(self._bus, self._tenant, self.id, chunk)
+
+    async def end(
+        self, status: Status = "completed", *, result: Any = None, error: str | None = None
+    ) -> None:
+        """End the session; further appends raise `SessionEnded`."""
+        packed = self._journal.pack(result, "result")
+        ended = payloads.SessionEnded(status=status, result=packed, error=error)
+        await self._journal.record(ended)
+
+    async def suspend(self, reason: str = "suspended") -> None:
+        """Stop the work, leave its calls in flight, and record that the session waits."""
+        await self._journal.suspend(payloads.SessionSuspended(reason=reason))
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the inbox or another task has changed `state.next`; False after `timeout`."""
+        before = self.state.next
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while self.state.next == before:
+                    self._journal.changed.clear()
+                    await self._take_inbox()
+                    if self.state.next == before:
+                        await self._journal.changed.wait()
+        return self.state.next != before
+
+    async def _inbox_hint(self, _: Message) -> None:
+        self._spawn(self._take_inbox())
+
+    async def _live_hint(self, message: Message) -> None:
+        """Foreign messages on our subject are hints to look, as refused appends pass there too."""
+        if b"session_re" in message.body or b'"tombstone"' in message.body:
+            self._spawn(self._check_takeover())
+
+    async def _check_takeover(self) -> None:
+        appender = self._journal.appender
+        if appender is not None and (error := await appender.overtaken()) is not None:
+            self._journal.stop(error)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(_quietly(work))
+        self._hints.add(task)
+        task.add_done_callback(self._hints.discard)
+
+    async def _take_inbox(self) -> None:
+        async with self._taking:
+            after = self.state.inbox
+            async for received in inbox.received(self._bus, self._tenant, self.id, after=after):
+                await self._take(received)
+
+    async def _take(self, received: Received) -> None:
+        if self.state.status in ENDED:
+            return
+        for owed in inbox.events_for(self.state, received):
+            await self._record(owed)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Record session_suspended, unless it ended, was suspended, or is not ours any more."""
+        for task in list(self._hints):
+            task.cancel()
+        for listening in self._listening:
+            await listening.close()
+        if self._journal.appender is None:
+            return
+        if not self._journal.halted and self.state.status == "running":
+            reason = "closed" if kind is None else kind.__name__
+            await self._journal.record_shielded(payloads.SessionSuspended(reason=reason))
+        await self._journal.appender.close()
+
+
+class EffectFailed(FlightlogError):
+    """An effect that was recorded as failed; it is not run again."""
+
+    def __init__(self, session: str, name: str, result: Result) -> None:
+        self.session, self.name, self.result = session, name, result
+        super().__init__(f"effect {name} of session {session} ended as {result.outcome}")
+
+
+async def _quietly(work: Coroutine[Any, Any, None]) -> None:
+    """Follow a hint; if that fails, the next append or `wait` meets the same trouble and says."""
+    with contextlib.suppress(FlightlogError):
+        await work

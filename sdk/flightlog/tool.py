@@ -1,0 +1,39 @@
+"""What a tool declares about itself: whether it may run again, and whether it changes anything."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from flightlog.payload import Effect, OnResume, Policy
+
+F = TypeVar("F", bound=Callable[..., Any])
+Tools = Mapping[str, Callable[..., Any]] | Iterable[Callable[..., Any]]
+
+_ATTRIBUTE = "__flightlog_policy__"
+UNDECLARED = Policy()  # ask a person, and assume that it writes
+
+
+def tool(*, on_resume: OnResume = "ask", effect: Effect = "write") -> Callable[[F], F]:
+    """Declare what becomes of a call of this tool that was in flight when its process died.
+
+    `rerun`: idempotent, run it again with the same idempotency key. `fail`: tell the model that the
+    effect is unknown. `ask`: a person decides. The policy is written into each tool_call, so that
+    whoever resumes obeys it without having the tool's code.
+    """
+
+    def declare(function: F) -> F:
+        setattr(function, _ATTRIBUTE, Policy(on_resume=on_resume, effect=effect))
+        return function
+
+    return declare
+
+
+def policy_of(function: Callable[..., Any] | None) -> Policy | None:
+    """What `@tool` declared on the function, or None."""
+    found = getattr(function, _ATTRIBUTE, None)
+    return found if isinstance(found, Policy) else None
+
+
+def policies_of(tools: Tools) -> dict[str, Policy]:
+    """The declared policies by tool name."""
+    named = tools.items() if isinstance(tools, Mapping) else ((f.__name__, f) for f in tools)
+    return {name: policy for name, f in named if (policy := policy_of(f)) is not None}
