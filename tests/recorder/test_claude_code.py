@@ -14,13 +14,15 @@ from flightlog_recorder.importer.drafts import KEPT, timestamp
 
 DATA = Path(__file__).parent / "data"
 SHARED = Path(__file__).parents[3] / "shared" / "samples" / "claude-code"
-HAND_MADE = sorted(DATA.glob("*.jsonl"))
 REAL = sorted(SHARED.rglob("*.jsonl"))
-
 ABSENT = pytest.mark.skip(reason="real transcripts are not here: ../shared/samples/claude-code")
-SAMPLES: list[Any] = HAND_MADE + (REAL or [pytest.param(SHARED, marks=ABSENT)])
+SAMPLES: list[Any] = [*sorted(DATA.glob("*.jsonl")), *REAL]
 
-every_transcript = pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+every_transcript = pytest.mark.parametrize(
+    "path",
+    SAMPLES if REAL else [*SAMPLES, pytest.param(SHARED, marks=ABSENT)],
+    ids=lambda p: p.stem,
+)
 
 
 def body(draft: Draft) -> Any:
@@ -344,6 +346,34 @@ def test_calls_without_ids_are_named_and_paired_by_their_line(tmp_path: Path) ->
     assert bodies(imported, "tool_call")[0]["call_id"] == "import_1_0"
     assert bodies(imported, "tool_result")[0]["call_id"] == "import_1_0"
     assert bodies(imported, "model_response")[0]["message"]["content"][0]["id"] == "import_1_0"
+
+
+def test_a_second_call_of_one_id_in_one_message_is_kept_and_flagged(tmp_path: Path) -> None:
+    other = use("t", "Read")
+    path = written(tmp_path, answered("a", "m", use("t")), answered("b", "m", other))
+    imported = read_claude_code(path)
+    assert imported.report.events["tool_call"] == 1
+    assert bodies(imported, KEPT)[0]["record"]["uuid"] == "b"
+    assert "same id" in imported.report.flagged[0].why
+
+
+def test_what_one_message_cannot_hold_is_shortened_in_place_and_whole_in_pieces(
+    tmp_path: Path,
+) -> None:
+    image = {"type": "image", "source": {"type": "base64", "data": "iVBO" * 400_000}}
+    path = written(tmp_path, said("u", [image, {"type": "text", "text": "see"}]), said("v", "b"))
+    whole = read_claude_code(path, limit=10_000_000).drafts[0].payload
+    imported = read_claude_code(path)
+    assert imported.report.largest <= 1_000_000
+    shown, text = bodies(imported, "user_message")[0]["content"]
+    assert (shown["type"], text["text"]) == ("text", "see")
+    assert shown["text"].startswith("[image of 1600000 characters")
+    parts = bodies(imported, KEPT)
+    assert [(part["of"], part["part"], part["parts"]) for part in parts] == [
+        (2, n, 3) for n in (1, 2, 3)
+    ]
+    assert b"".join(part["raw"] for part in parts) == bytes(whole)
+    assert imported.drafts[1].type == "user_message"
 
 
 def test_history_that_was_copied_into_the_file_counts_once(tmp_path: Path) -> None:

@@ -34,7 +34,12 @@ class Calls:
         self._drafts, self._report, self._expected = drafts, report, expected
         self._open: dict[str, list[OpenCall]] = defaultdict(list)
         self._started: set[str] = set()
+        self._by_answer: dict[int, set[str]] = defaultdict(set)
         self._early: dict[str, list[tuple[Record, dict[str, Any]]]] = defaultdict(list)
+
+    def of(self, answer: Answer) -> set[str]:
+        """The ids that an answer's calls have so far."""
+        return self._by_answer[answer.index]
 
     def start(self, record: Record, block: dict[str, Any], *, answer: Answer, minted: bool) -> None:
         """Add the tool_call of a tool_use block, and the results that were waiting for it.
@@ -60,6 +65,7 @@ class Calls:
             OpenCall(index, record.line, call_id, announced_by, uuid, minted)
         )
         self._started.add(call_id)
+        self._by_answer[answer.index].add(call_id)
         for early, result in self._early.pop(call_id, []):
             self.finish(early, result)
 

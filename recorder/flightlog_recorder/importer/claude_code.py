@@ -27,6 +27,7 @@ from flightlog_recorder.importer.source import (
 from flightlog_recorder.importer.survey import LINKED, Lane, Survey, is_summary, survey
 
 FORMAT = "claude-code"
+LIMIT = 1_000_000  # bytes of a payload: NATS' default message limit, with room for the event around
 VIEW_ONLY = frozenset(
     {
         "agent-name",
@@ -52,11 +53,12 @@ VIEW_ONLY = frozenset(
 )
 
 
-def read_claude_code(path: Path, *, first_seq: int = 2) -> Imported:
+def read_claude_code(path: Path, *, first_seq: int = 2, limit: int = LIMIT) -> Imported:
     """Read a transcript into drafts of events, the first of which will be seq `first_seq`.
 
     The same bytes always give the same drafts. A bad line is kept raw and flagged; only a file
-    that is no transcript at all raises `BadTranscript`. Memory: the drafts, and one line.
+    that is no transcript at all raises `BadTranscript`. A payload of more than `limit` bytes is
+    shortened in its place and follows in pieces at the end. Memory: the drafts, and one line.
     """
     file = identify(path)
     found = survey(path, _records(path, file))
@@ -76,7 +78,7 @@ def read_claude_code(path: Path, *, first_seq: int = 2) -> Imported:
         first_seq=first_seq,
         harness_version=f"claude-code/{found.version or 'unknown'}",
         labels=found.labels,
-        drafts=mapping.finish(),
+        drafts=mapping.finish(limit),
         report=mapping.report,
     )
 
@@ -124,10 +126,10 @@ class _Mapping:
         for place, fields in enumerate(reading.objects):
             self._take_record(Record(index + place, line.number, line.offset, fields))
 
-    def finish(self) -> list[Draft]:
+    def finish(self, limit: int) -> list[Draft]:
         self._calls.close()
         self._answers.close()
-        return self._drafts.close()
+        return self._drafts.close(limit=limit)
 
     def _take_record(self, record: Record) -> None:
         lane = self._found.lane(record.index)
@@ -175,8 +177,11 @@ class _Mapping:
 
     def _assistant(self, record: Record, lane: Lane) -> None:
         content = _content(record)
-        if not all(_has_fit_id(block) for block in content):
+        ids = _call_ids(content)
+        if not all(isinstance(call_id, str) for call_id in ids):
             raise _Unfit("a tool call has an id that is no text")
+        if len(set(ids)) != len(ids):
+            raise _Unfit("two of its tool calls have one id")
         answer = self._answers.of(record, purpose="main" if lane == "main" else "side")
         blocks = _named(record, content) if isinstance(content, list) else []
         packed = content if isinstance(content, str) else [carry.pack(block) for block in blocks]
@@ -184,8 +189,10 @@ class _Mapping:
             self.report.repeated += 1
             self._drafts.keep(record, kind="repeat")
             return
+        if self._calls.of(answer).intersection(ids):
+            raise _Unfit("an earlier tool call of its message has the same id")
         for i in answer.take(record, packed):
-            if blocks[i].get("type") == "tool_use":
+            if _is_call(blocks[i]):
                 minted = blocks[i] is not content[i]
                 self._calls.start(record, blocks[i], answer=answer, minted=minted)
 
@@ -257,16 +264,20 @@ def _content(record: Record) -> list[dict[str, Any]] | str:
     raise _Unfit("its message cannot be read")
 
 
-def _has_fit_id(block: dict[str, Any] | str) -> bool:
-    """Whether a block has an id that can name its call, or none at all."""
-    return isinstance(block, str) or isinstance(block.get("id", ""), str)
+def _is_call(block: dict[str, Any]) -> bool:
+    return block.get("type") == "tool_use"
+
+
+def _call_ids(content: list[dict[str, Any]] | str) -> list[Any]:
+    blocks = content if isinstance(content, list) else []
+    return [block["id"] for block in blocks if _is_call(block) and block.get("id")]
 
 
 def _named(record: Record, content: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Give calls without an id one that the provider would take."""
     return [
         {**block, "id": f"import_{record.line}_{place}"}
-        if block.get("type") == "tool_use" and not block.get("id")
+        if _is_call(block) and not block.get("id")
         else block
         for place, block in enumerate(content)
     ]

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from flightlog import carry
+from flightlog_recorder.importer import oversize
 from flightlog_recorder.importer.draft import Draft
 from flightlog_recorder.importer.report import Report
 from flightlog_recorder.importer.source import Line, Record
@@ -70,12 +71,26 @@ class Drafts:
         self._report.flag(line.number, why)
         self.add(KEPT, {**kept, "why": why}, Record(-1, line.number, line.offset, {}))
 
-    def close(self) -> list[Draft]:
-        """Count and hand over the drafts."""
+    def close(self, *, limit: int) -> list[Draft]:
+        """Hand over the drafts; those above `limit` bytes are shortened, their pieces come last."""
+        for index in range(len(self._drafts)):
+            if len(bytes(self._drafts[index].payload)) > limit:
+                self._split(index, limit)
         for draft in self._drafts:
             self._report.count("events", draft.type)
             self._report.measure(len(bytes(draft.payload)), draft.line)
         return self._drafts
+
+    def _split(self, index: int, limit: int) -> None:
+        draft = self._drafts[index]
+        self._report.flag(draft.line, "too large for one message: shortened, whole in pieces")
+        short = oversize.shorten(draft.payload, limit=limit)
+        self._drafts[index] = msgspec.structs.replace(draft, payload=short)
+        parts = oversize.pieces(draft.payload)
+        for part, raw in enumerate(parts, 1):
+            piece = {"line": draft.line, "kind": "piece", "of": self.seq(index), "raw": raw}
+            payload = carry.pack({**piece, "part": part, "parts": len(parts)})
+            self._drafts.append(Draft(type=KEPT, payload=payload, ts=draft.ts, line=draft.line))
 
 
 def place(record: Record) -> dict[str, Any]:
