@@ -1,7 +1,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
-WHEEL_CHECK := build/wheel-check
 
 .PHONY: demo test check bench soak wheel-check format clean
 
@@ -41,7 +40,7 @@ soak: $(STAMP)
 	$(BIN)/python -m pytest -m soak $(ARGS)
 
 wheel-check: $(STAMP)
-	@tests/wheel_check.sh $(BIN)/python $(WHEEL_CHECK)
+	@$(BIN)/python tests/wheel_check.py
 
 clean:
 	rm -rf .venv build dist

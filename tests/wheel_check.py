@@ -1,44 +1,49 @@
-"""Uses the SDK of a bare wheel: no extra may be installed, and none may be needed."""
+"""What an agent's image gets: the bare wheel in an empty venv, used against real servers."""
 
-import importlib.util
+import os
 import subprocess
 import sys
+import tempfile
+import venv
 from pathlib import Path
 
-EXTRAS = (
-    "pydantic",
-    "pydantic_settings",
-    "prometheus_client",
-    "rich",
-    "starlette",
-    "typer",
-    "uvicorn",
-)
+from flightlog_recorder.embedded import embedded
+
+PIP = ("-m", "pip", "--quiet", "--quiet", "--disable-pip-version-check")
 
 
-def check_that_extras_are_absent() -> None:
-    present = [name for name in EXTRAS if importlib.util.find_spec(name)]
-    assert not present, f"the bare wheel pulled in {present}"
+def main() -> None:
+    """Build the wheel of the current directory, install it alone and use it."""
+    with tempfile.TemporaryDirectory(prefix="flightlog-wheel-") as work:
+        wheel = build(Path(work))
+        python = install(wheel, Path(work) / "venv")
+        with embedded() as servers:
+            run(python, "-I", "-W", "error", "tests/wheel_use.py", **servers.environment())
+    print(f"wheel-check: {wheel.name} works alone")
 
 
-def check_that_the_sdk_imports_alone() -> None:
-    import flightlog  # noqa: PLC0415  importing it is what is checked
+def build(work: Path) -> Path:
+    """Build the wheel; its path."""
+    run(Path(sys.executable), *PIP, "wheel", "--no-deps", "--wheel-dir", str(work), ".")
+    (wheel,) = work.glob("flightlog-*.whl")
+    return wheel
 
-    assert Path(flightlog.__file__ or "").is_relative_to(sys.prefix)
-    loaded = [name for name in sys.modules if name.startswith(("flightlog_", *EXTRAS))]
-    assert not loaded, f"import flightlog loaded {loaded}"
+
+def install(wheel: Path, home: Path) -> Path:
+    """Install the wheel with its base dependencies into a new venv; that venv's Python."""
+    venv.create(home, with_pip=True)
+    python = home / "bin" / "python"
+    run(python, *PIP, "install", str(wheel))
+    return python
 
 
-def check_that_the_command_names_its_extra() -> None:
-    command = Path(sys.prefix) / "bin" / "flightlog"
-    done = subprocess.run([command, "ls"], capture_output=True, text=True, check=False)
-    assert done.returncode == 2, done
-    assert "pip install 'flightlog[cli]'" in done.stderr, done
-    assert "Traceback" not in done.stderr, done
+def run(python: Path, *arguments: str, **environment: str) -> None:
+    """Run a Python that must succeed; its output is ours."""
+    command = [str(python), *arguments]
+    done = subprocess.run(command, env=os.environ | environment, check=False)
+    if done.returncode:
+        raise SystemExit(f"wheel-check: {Path(arguments[-1]).name} failed")
 
 
 if __name__ == "__main__":
-    check_that_extras_are_absent()
-    check_that_the_sdk_imports_alone()
-    check_that_the_command_names_its_extra()
-    print("wheel-check: the bare wheel works alone")
+    main()
