@@ -79,6 +79,7 @@ class Control(msgspec.Struct, frozen=True, kw_only=True):
 _encode = msgspec.json.Encoder().encode
 _wire = msgspec.json.Decoder(_Wire)
 _control = msgspec.json.Decoder(_ControlWire)
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def now() -> str:
@@ -130,14 +131,14 @@ def decode(body: bytes, *, sequence: int = 0) -> Event | Control:
     """Read a stored body. Unknown fields stay in `body`; raises `InvalidEvent`."""
     try:
         return _event(_wire.decode(body), body, sequence)
-    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as exc:
+    except _UNREADABLE as exc:
         return _decode_control(body, sequence, exc)
 
 
 def _decode_control(body: bytes, sequence: int, cause: Exception) -> Control:
     try:
         wire = _control.decode(body)
-    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as exc:
+    except _UNREADABLE as exc:
         raise InvalidEvent("its fields or its JSON do not fit") from exc
     if wire.type not in ("seal", "tombstone"):
         raise InvalidEvent("it has no seq") from cause

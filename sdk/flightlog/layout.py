@@ -1,6 +1,6 @@
 """Which stream holds which slot, and the settings a stream must have to be a log."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -18,6 +18,8 @@ _NANOSECONDS = 1_000_000_000
 
 # Operators change these; everything else must be as wanted (DESIGN section 3).
 _FREE = frozenset({"max_bytes", "num_replicas", "placement"})
+# Not ours to want, but fatal to a log: no acks, no writes, or messages that nobody appended.
+_NEVER = ("sealed", "no_ack", "mirror", "sources", "subject_transform", "allow_msg_counter")
 _WIRE = "flightlog.wire"
 _WIRE_VERSION = "1"
 
@@ -101,8 +103,7 @@ def differences(wanted: Config, found: Mapping[str, Any]) -> list[str]:
     ]
     if found.get("persist_mode") == "async":
         rows.append("persist_mode is 'async': an ack would not mean on disk")
-    if found.get("sealed") or found.get("no_ack"):
-        rows.append("it is sealed, or set not to acknowledge")
+    rows += [f"{field} is set" for field in _NEVER if found.get(field)]
     if (found.get("metadata") or {}).get(_WIRE) != _WIRE_VERSION:
         rows.append(f"metadata {_WIRE} is not {_WIRE_VERSION!r}")
     return rows
@@ -115,7 +116,7 @@ def _given(found: Mapping[str, Any], field: str, wanted: object) -> object:
     return sorted(value) if isinstance(value, list) and isinstance(wanted, list) else value
 
 
-def read_layout(configs: list[Mapping[str, Any]], *, prefix: str = names.PREFIX) -> Layout:
+def read_layout(configs: Sequence[Mapping[str, Any]], *, prefix: str = names.PREFIX) -> Layout:
     """Make the map from the streams a broker has; raises `LayoutRefused` for any other shape."""
     logs = sorted((c for c in configs if _number(c["name"]) is not None), key=_by_number)
     if not logs:
@@ -137,7 +138,7 @@ def read_layout(configs: list[Mapping[str, Any]], *, prefix: str = names.PREFIX)
 
 
 def _check_each(
-    logs: list[Mapping[str, Any]], configs: list[Mapping[str, Any]], prefix: str
+    logs: list[Mapping[str, Any]], configs: Sequence[Mapping[str, Any]], prefix: str
 ) -> None:
     for config in logs:
         wanted = _log_config(config["name"], _slots(config, prefix), 1, prefix)
