@@ -53,7 +53,8 @@ class Appender:
         self._check(draft)
         future = await self._enqueue(draft)
         try:
-            return await asyncio.wait_for(asyncio.shield(future), deadline)
+            async with asyncio.timeout(deadline):
+                return await future
         except TimeoutError:
             self._withdraw(draft, future)
             where = f"stream {self._stream}"

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from flightlog import carry
 from flightlog.calls import CallState
-from flightlog.errors import CallRefused, NeedsDecision, Suspended
+from flightlog.errors import CallRefused, InvalidValue, NeedsDecision, Suspended, TooLarge
 from flightlog.journal import Journal
 from flightlog.payload import Outcome, Policy, ToolCall, ToolResult
 from flightlog.step import Call, idempotency_key
@@ -98,11 +98,18 @@ class Calling:
             return  # the process is going down: the call stays in flight
         if exc is not None:
             self.error(exc)
-        outcome, output = self._outcome or ("error", {"error": "NoResult"})
         if not self._journal.halted:
+            await self._close(*(self._outcome or ("error", {"error": "NoResult"})))
+
+    async def _close(self, outcome: Outcome, output: Any) -> None:
+        """Record the result; one that cannot be recorded is an error for the model to see."""
+        try:
             ended = self._ended(outcome, output)
             await self._journal.record(ended, parent=self._seq)
-            self.recorded = Result(outcome, carry.unpack(ended.output))
+        except (TooLarge, InvalidValue) as exc:
+            ended = self._ended("error", _described(exc))
+            await self._journal.record(ended, parent=self._seq)
+        self.recorded = Result(ended.outcome, carry.unpack(ended.output))
 
     def _ended(self, outcome: Outcome, output: Any) -> ToolResult:
         resolved: Literal["run", "rerun"] = "rerun" if self.call.attempt > 1 else "run"
@@ -145,7 +152,7 @@ def recorded(journal: Journal, call: Call) -> Result | None:
     known = journal.state.call(call.announced_by, call.call_id)
     match known:
         case CallState(phase="done"):
-            return Result(known.outcome or "unknown", carry.unpack(known.output))
+            return _result(known)
         case CallState(phase="undecided"):
             raise NeedsDecision(journal.session, call.call_id)
         case CallState(phase="running" | "ruled"):
@@ -154,6 +161,11 @@ def recorded(journal: Journal, call: Call) -> Result | None:
         case None if call.announced_by is not None:
             raise CallRefused(journal.session, f"call {call.call_id} is of an earlier turn")
     return None
+
+
+def _result(known: CallState) -> Result | None:
+    ended = known.result
+    return Result(ended.outcome, carry.unpack(ended.output)) if ended is not None else None
 
 
 def unannounced(journal: Journal, name: str, arguments: Any, call_id: str) -> Call:

@@ -45,6 +45,8 @@ class Log:
         self.bus, self.store, self.tenant = bus, store, tenant
         self._redact = redact
         self._beats = Beats(bus, tenant)
+        self._open_here: dict[str, Session] = {}
+        self._ears: NatsBus | None = None
 
     @asynccontextmanager
     async def session(
@@ -75,10 +77,12 @@ class Log:
         session = await self._open(wanted, on_event, deadline)
         async with session:
             self._beats.opened(wanted.id)
+            self._open_here[wanted.id] = session
             try:
                 await session.start()
                 yield session
             finally:
+                self._open_here.pop(wanted.id, None)
                 self._beats.closed(wanted.id)
 
     async def _wanted(
@@ -121,7 +125,9 @@ class Log:
     async def _refuse_live(self, id: str) -> None:
         row = await self._try_store(lambda store: store.row(self.tenant, id))
         patience = alive.BEAT_SECONDS * alive.MISSED if row and row.status == "running" else 0.5
-        if await alive.is_live(self.bus, self.tenant, id, patience=patience):
+        if id in self._open_here or await alive.is_live(
+            self.bus, self.tenant, id, patience=patience
+        ):
             raise SessionLive(id)
 
     async def _snapshot(self, id: str) -> Snapshot | None:
@@ -197,9 +203,11 @@ class Log:
 
     async def send(self, id: str, item: Item, *, message_id: str | None = None) -> int:
         """Put an item into a session's inbox; its writer records it. Idempotent per `message_id`."""
-        return await inbox.send(
-            self.bus, self.tenant, names.token("session id", id), item, id=message_id
-        )
+        session = names.token("session id", id)
+        sequence = await inbox.send(self.bus, self.tenant, session, item, id=message_id)
+        if (here := self._open_here.get(session)) is not None:
+            here.look_into_inbox()  # our own connection does not hear what it publishes
+        return sequence
 
     async def say(self, id: str, content: Any, *, message_id: str | None = None) -> int:
         """Send a user message to a session that another process writes."""
@@ -214,7 +222,9 @@ class Log:
         subject = names.log_subject(
             self.tenant, names.token("session id", id), "live", prefix=self.bus.layout.prefix
         )
-        listening = await self.bus.listen(subject, heard.put)
+        if self._ears is None:
+            self._ears = await self.bus.twin(echo=True)
+        listening = await self._ears.listen(subject, heard.put)
         try:
             yield heard
         finally:
@@ -223,6 +233,8 @@ class Log:
     async def close(self) -> None:
         """Close the connections; sessions must be left before."""
         await self._beats.close()
+        if self._ears is not None:
+            await self._ears.close()
         if self.store is not None:
             await self.store.close()
         await self.bus.close()
@@ -253,7 +265,7 @@ async def connect(
     tenant = names.token("tenant", tenant or env.get("FLIGHTLOG_TENANT") or "default")
     url = nats or env.get("FLIGHTLOG_NATS_URL") or DEFAULT_NATS
     store = Store.connect(redis) if redis else None
-    bus = await connect_bus(url, timeout=timeout, prefix=prefix, provision=provision)
+    bus = await connect_bus(url, timeout=timeout, prefix=prefix, provision=provision, echo=False)
     log = Log(bus, store, tenant, redact)
     try:
         yield log

@@ -6,7 +6,7 @@ import contextlib
 import json
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import nats.errors
@@ -124,6 +124,13 @@ class NatsBus:
         if self._client is None:
             raise BusUnavailable(self.where, "this connection was closed")
         return self._client
+
+    async def twin(self, *, echo: bool) -> "NatsBus":
+        """Another connection to the same servers, with the same layout."""
+        bus = NatsBus(self._options | {"no_echo": not echo})
+        await bus.open(CONNECT_TIMEOUT)
+        bus.layout = self.layout
+        return bus
 
     async def close(self) -> None:
         """Close for good; nothing is flushed, as every append waits for its ack anyway."""
@@ -274,6 +281,29 @@ class NatsBus:
             if not rows or len(found) >= answered.get("total", 0):
                 return found
 
+    async def subjects(self, stream: str, *, filter: str = ">") -> AsyncIterator[dict[str, int]]:
+        """Pages of a stream's subjects, each with its number of messages, as the leader knows."""
+        seen = 0
+        while True:
+            query = {"subjects_filter": filter, "offset": seen}
+            answered = await self.api(f"STREAM.INFO.{stream}", json.dumps(query).encode())
+            if "error" in answered:
+                raise LayoutRefused(f"stream {stream}: {answered['error'].get('description')}")
+            found: dict[str, int] = answered["state"].get("subjects") or {}
+            if found:
+                yield found
+            seen += len(found)
+            if not found or seen >= answered.get("total", 0):
+                return
+
+    async def purge(self, stream: str, subject: str, *, below: int) -> int:
+        """Delete a subject's messages below a stream sequence, for good; returns how many."""
+        query = json.dumps({"filter": subject, "seq": below})
+        answered = await self.api(f"STREAM.PURGE.{stream}", query.encode())
+        if "error" in answered:
+            raise BusUnavailable(stream, str(answered["error"].get("description")))
+        return int(answered.get("purged", 0))
+
     @property
     def server_version(self) -> tuple[int, ...]:
         """The connected server's version."""
@@ -325,12 +355,32 @@ async def connect_bus(
     provision: bool | None = None,
     name: str = "flightlog",
     inbox_prefix: str = "_INBOX",
+    echo: bool = True,
 ) -> NatsBus:
     """Connect and discover the layout; an empty broker on loopback is provisioned.
 
-    `provision=True` creates the streams anywhere, `False` nowhere. Raises `BusUnavailable`,
-    `NotPermitted` or `LayoutRefused`.
+    `provision=True` creates the streams anywhere, `False` nowhere. Without `echo` a connection
+    does not hear what it publishes: hearing its own appends costs a writer a tenth. Raises
+    `BusUnavailable`, `NotPermitted` or `LayoutRefused`.
     """
+    bus = await connect_bare(url, timeout=timeout, name=name, inbox_prefix=inbox_prefix, echo=echo)
+    try:
+        bus.layout = await _discover(bus, prefix, provision)
+    except BaseException:
+        await bus.close()
+        raise
+    return bus
+
+
+async def connect_bare(
+    url: str,
+    *,
+    timeout: float = CONNECT_TIMEOUT,
+    name: str = "flightlog",
+    inbox_prefix: str = "_INBOX",
+    echo: bool = True,
+) -> NatsBus:
+    """Connect without a look at the streams: for who makes them. The bus has no layout yet."""
     bus = NatsBus(
         {
             "servers": [each.strip() for each in url.split(",")],
@@ -340,23 +390,27 @@ async def connect_bus(
             "reconnect_time_wait": _RECONNECT_WAIT,
             "ping_interval": _PING_INTERVAL,
             "inbox_prefix": inbox_prefix,
+            "no_echo": not echo,
         }
     )
     await bus.open(timeout)
     try:
-        bus.layout = await _discover(bus, prefix, provision)
+        _check_version(bus)
     except BaseException:
         await bus.close()
         raise
     return bus
 
 
-async def _discover(bus: NatsBus, prefix: str, provision: bool | None) -> layout.Layout:
+def _check_version(bus: NatsBus) -> None:
     if bus.server_version < layout.MIN_SERVER:
         found, needed = (".".join(map(str, v)) for v in (bus.server_version, layout.MIN_SERVER))
         raise LayoutRefused(
             f"nats-server {found} at {bus.where} is too old", advice=f"use {needed} or newer"
         )
+
+
+async def _discover(bus: NatsBus, prefix: str, provision: bool | None) -> layout.Layout:
     configs = await bus.stream_configs()
     if not configs and (provision or (provision is None and _is_loopback(bus.where))):
         await create_streams(bus, prefix=prefix)

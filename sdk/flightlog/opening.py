@@ -5,7 +5,7 @@ import secrets
 import time
 from collections.abc import Mapping
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from flightlog import payload as payloads
 from flightlog import subject as names
@@ -41,7 +41,7 @@ class Wanted(Struct, frozen=True):
     policies: Mapping[str, Policy]
     harness_version: str
     reopen: bool
-    parent: payloads.Raw = payloads.NULL
+    parent: Raw = payloads.NULL
 
 
 class Opened(Struct, frozen=True):

@@ -10,9 +10,9 @@ from msgspec import Raw
 from flightlog import anthropic, carry, context
 from flightlog import subject as names
 from flightlog.bus import Bus
-from flightlog.errors import CallRefused
+from flightlog.errors import CallRefused, TooLarge
 from flightlog.journal import Journal
-from flightlog.payload import NULL, ModelResponse, Purpose
+from flightlog.payload import ModelResponse, Purpose
 
 
 class Requesting:
@@ -35,7 +35,6 @@ class Requesting:
         self._purpose, self._provider = purpose, provider
         self._seq = 0
         self._response: ModelResponse | None = None
-        self._original = NULL
         self._originals: dict[str, Any] = {}
         self.message: Any = None
 
@@ -48,26 +47,12 @@ class Requesting:
         journal = self._journal
         stored = journal.pack(message, "the model's message")
         self.message = carry.unpack(stored)
-        self._original = carry.pack(message) if journal.redact else stored
-        usage = self.message.get("usage") if isinstance(self.message, dict) else None
+        if journal.redact is not None:
+            self._originals = _changed(carry.pack(message), stored)
+        facts = anthropic.read_response(self.message)
         self._response = ModelResponse(
-            message=stored,
-            usage=carry.pack(usage, where="usage"),
-            stop=anthropic.reply(stored).stop,
-            cut=self._cut(stored),
+            message=stored, usage=facts.usage, stop=facts.stop, cut=list(self._originals)
         )
-
-    def _cut(self, stored: Raw) -> list[str]:
-        """The calls whose arguments redaction changed; the originals stay in memory only."""
-        if self._journal.redact is None:
-            return []
-        kept = {call.call_id: bytes(call.arguments) for call in anthropic.reply(stored).calls}
-        self._originals = {
-            call.call_id: carry.unpack(call.arguments)
-            for call in anthropic.reply(self._original).calls
-            if kept.get(call.call_id) != bytes(call.arguments)
-        }
-        return list(self._originals)
 
     async def __aenter__(self) -> Self:
         journal = self._journal
@@ -94,19 +79,34 @@ class Requesting:
         if exc is not None and not isinstance(exc, Exception | asyncio.CancelledError):
             return  # the process is going down: the call stays in flight and is issued again
         if exc is None and self._response is not None:
-            event = await journal.record(self._response, parent=self._seq)
-            self._keep_originals(event.seq)
+            await self._answered(self._response)
+        elif isinstance(exc, asyncio.CancelledError) and not journal.halted:
+            await journal.record_shielded(ModelResponse(error=type(exc).__name__), parent=self._seq)
         elif not journal.halted:
-            name = type(exc).__name__ if exc is not None else "NoResponse"
-            failed = ModelResponse(error=name)
-            if isinstance(exc, asyncio.CancelledError):
-                await journal.record_shielded(failed, parent=self._seq)
-            else:
-                await journal.record(failed, parent=self._seq)
+            await self._failed(exc)
 
-    def _keep_originals(self, seq: int) -> None:
+    async def _answered(self, response: ModelResponse) -> None:
+        try:
+            event = await self._journal.record(response, parent=self._seq)
+        except TooLarge as exc:
+            await self._failed(exc)
+            raise
         for call_id, arguments in self._originals.items():
-            self._journal.originals[seq, call_id] = arguments
+            self._journal.originals[event.seq, call_id] = arguments
+
+    async def _failed(self, exc: BaseException | None) -> None:
+        name = type(exc).__name__ if exc is not None else "NoResponse"
+        await self._journal.record(ModelResponse(error=name), parent=self._seq)
+
+
+def _changed(original: Raw, stored: Raw) -> dict[str, Any]:
+    """The arguments that redaction changed, by call id; they stay in memory only."""
+    kept = {call.call_id: bytes(call.input) for call in anthropic.reply(stored).calls}
+    return {
+        call.call_id: carry.unpack(call.input)
+        for call in anthropic.reply(original).calls
+        if kept.get(call.call_id) != bytes(call.input)
+    }
 
 
 async def run(journal: Journal, asked: Requesting, call: Callable[..., Any]) -> Any:

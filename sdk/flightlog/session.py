@@ -42,7 +42,7 @@ class Session:
 
     def __init__(self, bus: Bus, tenant: str, journal: Journal, opened: Opened) -> None:
         self._bus, self._tenant, self._journal, self._opened = bus, tenant, journal, opened
-        self._listening: list[Listening] = []
+        self._listening: tuple[Listening, ...] = ()
         self._taking = asyncio.Lock()
         self._hints: set[asyncio.Task[None]] = set()
         self.id = journal.session
@@ -109,7 +109,7 @@ class Session:
 
         With `once`, a restarted script says it only the first time.
         """
-        if once is not None and self.state.said.get(once) is not None:
+        if once is not None and self.state.was_said(once):
             return
         packed = self._journal.pack(content, "content")
         await self._journal.record(payloads.UserMessage(content=packed, origin=origin, once=once))
@@ -217,11 +217,11 @@ class Session:
 
     async def value(self, name: str, make: Callable[[], Any]) -> Any:
         """A value that is not deterministic: recorded the first time, returned ever after."""
-        if (known := self.state.values.get(name)) is not None:
+        if (known := self.state.value(name)) is not None:
             return carry.unpack(known)
         packed = self._journal.pack(make(), f"value {name}")
         await self._journal.record(payloads.ValueRecorded(name=name, value=packed))
-        return carry.unpack(self.state.values.get(name) or packed)
+        return carry.unpack(self.state.value(name) or packed)
 
     async def now(self, name: str) -> datetime:
         """The time when this was first asked for under `name`."""
@@ -293,8 +293,12 @@ class Session:
                         await self._journal.changed.wait()
         return self.state.next != before
 
-    async def _inbox_hint(self, _: Message) -> None:
+    def look_into_inbox(self) -> None:
+        """Take what is new in the inbox soon; a hint, as the next opening takes it anyway."""
         self._spawn(self._take_inbox())
+
+    async def _inbox_hint(self, _: Message) -> None:
+        self.look_into_inbox()
 
     async def _live_hint(self, message: Message) -> None:
         """Foreign messages on our subject are hints to look, as refused appends pass there too."""
