@@ -23,8 +23,8 @@ _ANCHOR_DEADLINE = 1.0  # seconds until the leader is asked for a snapshot's uns
 _NOTHING = Head()
 
 
-class _Unexplained(Exception):
-    """The log does not follow from where this pass began."""
+class Unexplained(Exception):
+    """The log does not follow from where this pass began; `confirm` asks the leader about it."""
 
     def __init__(self, gap: Gap) -> None:
         self.gap = gap
@@ -88,11 +88,11 @@ class Reading:
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LAG_MOST)
         if self.chain.gap is not None:
-            raise _Unexplained(self.chain.gap)
+            raise Unexplained(self.chain.gap)
 
     def _check_patience(self, waited: float, at_least: int) -> None:
         if not self._anchored and waited > _ANCHOR_DEADLINE:
-            raise _Unexplained(self._astray("nothing"))
+            raise Unexplained(self._astray("nothing"))
         if waited > LAG_DEADLINE:
             raise BusUnavailable(
                 self.stream, f"its replica stays behind {at_least}", session=self.session
@@ -137,7 +137,7 @@ class Reading:
             return True
         if isinstance(_decoded(message), Control):
             return False  # purged meanwhile: the tombstone is all there is
-        raise _Unexplained(self._astray(found))
+        raise Unexplained(self._astray(found))
 
     def _astray(self, found: str) -> Gap:
         anchor = self._anchor
@@ -230,7 +230,7 @@ async def fold(
             return await _pass(reading, projection, snapshot, at_least, until)
         except Branch as branch:
             snapshot, pins = None, (*pins, branch.pin)
-        except _Unexplained as exc:
+        except Unexplained as exc:
             if snapshot is None or doubts:
                 await confirm(bus, reading, exc.gap, final=doubts > 1)
             elif exc.gap.seq == snapshot.seq and exc.gap.expected == snapshot.digest:
@@ -329,10 +329,11 @@ async def read(
                     if event.seq > last and (until is None or event.seq <= until):
                         yield event
                         last = event.seq
-            return
         except Branch as branch:
             pins = (*pins, branch.pin)
-        except _Unexplained as exc:
+        except Unexplained as exc:
             if doubts:
                 await confirm(bus, reading, exc.gap, final=doubts > 1)
             doubts += 1
+        else:
+            return

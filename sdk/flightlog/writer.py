@@ -33,12 +33,16 @@ _ENVELOPE = 512  # bytes of an event beside its payload, at most
 
 
 class Draft(Struct, frozen=True):
-    """An event that has no seq yet. `parent_seq` None means: answers the event before it."""
+    """An event that has no seq yet. `parent_seq` None means: answers the event before it.
+
+    `ts` None means: now, when it leaves.
+    """
 
     type: str
     payload: Raw
     parent_seq: int | None = None
     traceparent: str | None = None
+    ts: str | None = None
 
     @property
     def size(self) -> int:
@@ -150,6 +154,7 @@ class Writer:
                 prev=prev,
                 parent_seq=draft.parent_seq if draft.parent_seq is not None else seq or None,
                 harness_version=self._harness_version,
+                ts=draft.ts,
             )
             group.append(event)
             seq, prev = event.seq, event.digest
