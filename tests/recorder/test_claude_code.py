@@ -376,6 +376,14 @@ def test_what_one_message_cannot_hold_is_shortened_in_place_and_whole_in_pieces(
     assert imported.drafts[1].type == "user_message"
 
 
+def test_a_message_whose_lines_are_text_and_blocks_keeps_both(tmp_path: Path) -> None:
+    plain = answered("a", "m", message={"content": "one"})
+    lines = [plain, answered("b", "m", use("t")), plain | {"uuid": "c"}]
+    imported = read_claude_code(written(tmp_path, *lines))
+    (response,) = bodies(imported, "model_response")
+    assert [block["type"] for block in response["message"]["content"]] == ["text", "tool_use"]
+
+
 def test_history_that_was_copied_into_the_file_counts_once(tmp_path: Path) -> None:
     first = [said("u", "hi", sessionId="s1"), answered("a", "m", {"type": "text", "text": "yes"})]
     copy = [line | {"sessionId": "s2", "cwd": "/elsewhere"} for line in first]

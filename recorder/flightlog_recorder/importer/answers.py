@@ -7,7 +7,7 @@ import msgspec
 from flightlog import carry
 from flightlog_recorder.importer.drafts import Drafts, place
 from flightlog_recorder.importer.report import Report
-from flightlog_recorder.importer.source import Record
+from flightlog_recorder.importer.source import Record, plain
 
 
 class Answer:
@@ -23,19 +23,16 @@ class Answer:
 
     def repeats(self, content: list[msgspec.Raw] | str) -> bool:
         """Whether all of a line's blocks are already here: harnesses copy history."""
-        if isinstance(content, str):
-            return bool(self._lines) and content == self._text
-        return bool(content) and all(bytes(block) in self._seen for block in content)
+        blocks = _blocks(content)
+        return bool(blocks) and all(bytes(block) in self._seen for block in blocks)
 
     def take(self, record: Record, content: list[msgspec.Raw] | str) -> list[int]:
         """Add one line: its blocks, or its text; return which of the blocks are new."""
-        first = not self._lines
-        if isinstance(content, str):
-            self._text = content if first else None
-            content = [] if first else [carry.pack({"type": "text", "text": content})]
-        new = [i for i, block in enumerate(content) if bytes(block) not in self._seen]
-        self._blocks += [content[i] for i in new]
-        self._seen.update(bytes(content[i]) for i in new)
+        self._text = content if isinstance(content, str) and not self._lines else None
+        blocks = _blocks(content)
+        new = [i for i, block in enumerate(blocks) if bytes(block) not in self._seen]
+        self._blocks += [blocks[i] for i in new]
+        self._seen.update(bytes(blocks[i]) for i in new)
         message = record.fields["message"]
         self._heads.append({k: v for k, v in message.items() if k != "content"})
         rest = {k: v for k, v in record.fields.items() if k != "message"}
@@ -50,16 +47,15 @@ class Answer:
     @property
     def stop(self) -> str | None:
         """Why the model stopped; None when no line said so."""
-        stop = self._last("stop_reason")
-        return stop if isinstance(stop, str) else None
+        return plain(self._last("stop_reason"))
 
     @property
     def error(self) -> str | None:
         """What went wrong, for a message that the harness made up to show an API error."""
         if not any(line["record"].get("isApiErrorMessage") is True for line in self._lines):
             return None
-        texts = [self._text] if self._text else map(_text, self._blocks)
-        return " ".join(text for text in texts if text) or "API error"
+        texts = map(_text, self._blocks)
+        return " ".join(text for text in texts if text) or "an API error without a text"
 
     def payload(self) -> dict[str, Any]:
         """The model_response."""
@@ -117,9 +113,9 @@ class Answers:
         return last if (last.request_id, last.purpose) == (request_id, purpose) else None
 
     def _open(self, record: Record, purpose: str) -> Answer:
-        model = record.fields["message"].get("model")
+        model = plain(record.fields["message"].get("model"))
         request: dict[str, Any] = {"provider": "anthropic", "purpose": purpose}
-        if isinstance(model, str):
+        if model is not None:
             request["model"] = model
         asked = self._drafts.add("model_request", {**request, "source": place(record)}, record)
         index = self._drafts.add("model_response", {}, record, parent=asked)
@@ -128,9 +124,14 @@ class Answers:
         return answer
 
 
-def _text(block: msgspec.Raw) -> str:
-    text = msgspec.json.decode(block).get("text")
-    return text if isinstance(text, str) else ""
+def _blocks(content: list[msgspec.Raw] | str) -> list[msgspec.Raw]:
+    if isinstance(content, str):
+        return [carry.pack({"type": "text", "text": content})]
+    return content
+
+
+def _text(block: msgspec.Raw) -> str | None:
+    return plain(msgspec.json.decode(block).get("text"))
 
 
 def _differing(head: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import msgspec
 from flightlog_recorder.importer.answers import Answer
 from flightlog_recorder.importer.drafts import Drafts, source
 from flightlog_recorder.importer.report import Report
-from flightlog_recorder.importer.source import Record
+from flightlog_recorder.importer.source import Record, plain
 
 RESULT = "tool_result"
 
@@ -47,12 +47,12 @@ class Calls:
         Nobody declared what a restart may do with it. It ran in another program, so whoever opens
         the session must neither run it nor wait for a person: `fail`.
         """
-        call_id, name = block["id"], block.get("name")
-        if not isinstance(name, str):
+        call_id, name = block["id"], plain(block.get("name"))
+        if name is None:
             self._report.flag(record.line, "a tool call without a name")
         announced_by = self._drafts.seq(answer.index)
         call = {
-            "name": name if isinstance(name, str) else "unnamed",
+            "name": name or "unnamed",
             "call_id": call_id,
             "announced_by": announced_by,
             "arguments": block.get("input"),
@@ -110,7 +110,7 @@ class Calls:
         call_id = block.get("tool_use_id")
         self._report.orphan_results += 1
         self._report.flag(record.line, "a tool result without a call")
-        self._add(record, block, {"call_id": call_id if isinstance(call_id, str) else ""})
+        self._add(record, block, {"call_id": plain(call_id) or ""})
 
     def _add(
         self,

@@ -22,6 +22,7 @@ from flightlog_recorder.importer.source import (
     Record,
     identify,
     parse,
+    plain,
     read_lines,
 )
 from flightlog_recorder.importer.survey import LINKED, Lane, Survey, is_summary, survey
@@ -178,7 +179,7 @@ class _Mapping:
     def _assistant(self, record: Record, lane: Lane) -> None:
         content = _content(record)
         ids = _call_ids(content)
-        if not all(isinstance(call_id, str) for call_id in ids):
+        if not all(plain(call_id) for call_id in ids):
             raise _Unfit("a tool call has an id that is no text")
         if len(set(ids)) != len(ids):
             raise _Unfit("two of its tool calls have one id")
@@ -191,10 +192,11 @@ class _Mapping:
             return
         if self._calls.of(answer).intersection(ids):
             raise _Unfit("an earlier tool call of its message has the same id")
-        for i in answer.take(record, packed):
-            if _is_call(blocks[i]):
-                minted = blocks[i] is not content[i]
-                self._calls.start(record, blocks[i], answer=answer, minted=minted)
+        new = answer.take(record, packed)
+        for i, block in enumerate(blocks):
+            if i in new and _is_call(block):
+                minted = block is not content[i]
+                self._calls.start(record, block, answer=answer, minted=minted)
 
     def _user(self, record: Record, lane: Lane) -> None:
         content = _content(record)

@@ -112,6 +112,11 @@ def grew_from(path: Path, *, size: int, hash: str) -> bool:
     return left == 0 and digest.hexdigest() == hash
 
 
+def plain(value: object) -> str | None:
+    """The value if it is text that JSON carries as it is, without half a surrogate pair."""
+    return value if isinstance(value, str) and _is_unicode(value) else None
+
+
 def _values(text: str) -> list[Any]:
     values: list[Any] = []
     at, end = _skip(text, 0), len(text)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from flightlog_recorder.importer.source import Record
+from flightlog_recorder.importer.source import Record, plain
 
 Lane = Literal["main", "side", "rewound", "repeat"]
 
@@ -158,7 +158,7 @@ class _Found:
         fields = record.fields
         self.types[str(fields.get("type"))] += 1
         for name in ("sessionId", "agentId", "cwd", "gitBranch", "version"):
-            if isinstance(value := fields.get(name), str) and value:
+            if value := plain(fields.get(name)):
                 self.seen[name].pop(value, None)
                 self.seen[name][value] = None
         self.first_session = self.first_session or next(iter(self.seen["sessionId"]), "")
