@@ -189,6 +189,11 @@ class NatsBus:
         reply = await self.request(f"$JS.API.DIRECT.GET.{stream}", query)
         return None if _status(reply) == "404" else _message(reply)
 
+    async def last(self, stream: str, subject: str) -> Message | None:
+        """The last message on `subject`, as the leader sees it, or None."""
+        query = json.dumps({"last_by_subj": subject}).encode()
+        return _from_leader(await self.api(f"STREAM.MSG.GET.{stream}", query))
+
     async def page(self, stream: str, subject: str, start: int) -> Page:
         """A page of a subject's messages from `start` on, by one batched direct get (ADR-31)."""
         query = {
