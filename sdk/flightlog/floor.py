@@ -42,19 +42,26 @@ class Floors:
         )
 
     async def claim(self) -> bool:
-        """Take the rebuild, or keep it, for 30 s; false while another replica has it."""
+        """Take the rebuild for 30 s; false while another replica has it. Idempotent."""
         mine = self._replica.encode()
         return await self._store.exchange(self._rebuilding, None, mine, life=REBUILD_LIFE)
 
+    async def keep(self) -> bool:
+        """Keep the rebuild for another 30 s; false if it is not ours any more."""
+        mine = self._replica.encode()
+        return await self._store.exchange(self._rebuilding, mine, mine, life=REBUILD_LIFE)
+
+    async def release(self) -> None:
+        """Free the rebuild, if it is ours. Idempotent."""
+        if await self.keep():
+            await self._store.drop(self._rebuilding)
+
     async def create(self, floor: Floor) -> bool:
-        """Set the floor at the end of a rebuild, and free it; false if it is not ours any more."""
-        if await self._store.value(self._rebuilding) != self._replica.encode():
+        """Set the floor at the end of a rebuild; false if that is not ours any more."""
+        if not await self.keep():
             return False
         found = await self._store.value(self._floor)
-        done = await self._store.exchange(self._floor, found, msgspec.json.encode(floor))
-        if done:
-            await self._store.drop(self._rebuilding)
-        return done
+        return await self._store.exchange(self._floor, found, msgspec.json.encode(floor))
 
     async def rebuilding(self) -> bool:
         """Whether the stream's part of the catalog is not whole now."""

@@ -1,4 +1,4 @@
-"""The store on a real Redis or Valkey: compare-and-set, listings, purge, and every way to be away."""
+"""The store on a real Redis or Valkey: compare-and-set, listings, purge, and how it is missed."""
 
 import asyncio
 import random
@@ -247,6 +247,10 @@ async def test_one_replica_at_a_time_holds_a_rebuild_and_it_shows(store: Store) 
     assert not await two.claim()
     assert not await two.create(Floor("h", 1))
     assert await one.create(Floor("g", 1))
+    await two.release()
+    assert await rebuilding(store, ["FLIGHTLOG_0"]) == ["FLIGHTLOG_0"]
+    await one.release()
+    assert not await one.keep()
     assert await rebuilding(store, ["FLIGHTLOG_0"]) == []
     assert await two.claim()
     assert await rebuilding(store, ["FLIGHTLOG_0"]) == ["FLIGHTLOG_0"]
@@ -289,10 +293,14 @@ async def test_a_redis_that_does_not_answer_is_given_up_in_time(redis_server: Se
 
 async def test_a_full_redis_is_one_clear_error_without_the_value(make_redis: MakeRedis) -> None:
     store = Store.connect(make_redis(extra="maxmemory 3mb").url)
-    with pytest.raises(StoreUnavailable) as caught:
+
+    async def fill() -> None:
         for n in range(100):
             value = SECRET.encode() * 10_000
             await store.save_snapshot(TENANT, f"s{n}", "session", 1, value, replacing=None)
+
+    with pytest.raises(StoreUnavailable) as caught:
+        await fill()
     assert SECRET not in str(caught.value)
     await store.close()
 
@@ -324,8 +332,9 @@ async def test_a_clustered_redis_serves(make_redis: MakeRedis) -> None:
         bus_port = free.getsockname()[1]
     server = make_redis(extra=f"cluster-enabled yes\ncluster-port {bus_port}")
     async with redis.Redis.from_url(server.url) as client:
-        await client.execute_command("CLUSTER ADDSLOTSRANGE 0 16383")
-        while (await client.execute_command("CLUSTER INFO"))["cluster_state"] != "ok":
+        command: Any = client.execute_command
+        await command("CLUSTER ADDSLOTSRANGE 0 16383")
+        while (await command("CLUSTER INFO"))["cluster_state"] != "ok":  # noqa: ASYNC110  polled
             await asyncio.sleep(0.01)
     store = Store.connect(server.url.replace("redis://", "redis+cluster://"))
     await store.save_row(row("s1", 1, key="k", labels={"job": "a"}))
