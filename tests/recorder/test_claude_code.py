@@ -311,8 +311,8 @@ def test_repeated_call_ids_find_the_call_that_their_line_names(tmp_path: Path) -
         tmp_path,
         answered("a", "m1", use("call_0")),
         answered("b", "m2", use("call_0", "Read")),
-        said("r", [result("call_0", "of b")], sourceToolAssistantUUID="b"),
         said("s", [result("call_0", "of a")], sourceToolAssistantUUID="a"),
+        said("r", [result("call_0", "of b")], sourceToolAssistantUUID="b"),
     )
     imported = read_claude_code(path)
     answers = {
@@ -321,6 +321,33 @@ def test_repeated_call_ids_find_the_call_that_their_line_names(tmp_path: Path) -
         if draft.type == "tool_result"
     }
     assert answers == {"of b": "Read", "of a": "Bash"}
+
+
+def test_parallel_calls_are_no_fork_though_their_results_share_a_parent(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        said("u", "go"),
+        answered("a", "m1", use("t1"), use("t2"), parentUuid="u"),
+        said("r", [result("t1")], parentUuid="a"),
+        said("s", [result("t2")], parentUuid="a"),
+        answered("b", "m2", {"type": "text", "text": "done"}, parentUuid="s"),
+    )
+    report = read_claude_code(path).report
+    assert (report.rewound, report.orphan_calls) == (0, 0)
+    assert report.events["tool_result"] == 2
+
+
+def test_a_result_and_a_prompt_after_it_with_one_parent_are_no_fork(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        answered("a", "m1", use("t1")),
+        said("r", [result("t1")], parentUuid="a"),
+        said("u", "and then?", parentUuid="a"),
+        said("v", "come on", parentUuid="u"),
+    )
+    imported = read_claude_code(path)
+    assert imported.report.rewound == 0
+    assert len(bodies(imported, "user_message")) == 2
 
 
 def test_a_second_result_of_one_call_is_kept_and_flagged(tmp_path: Path) -> None:
