@@ -33,7 +33,8 @@ class Node(Server):
     def healthy(self) -> bool:
         """Whether JetStream is up, has a leader in sight and is current."""
         try:
-            return bool(self.monitor("healthz")["status"] == "ok")
+            led = self.monitor("jsz").get("meta_cluster", {}).get("leader")
+            return bool(led and self.monitor("healthz")["status"] == "ok")
         except OSError:
             return False
 

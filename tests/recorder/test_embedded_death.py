@@ -1,7 +1,7 @@
 """Whatever dies, and however: no server outlives the process that started it."""
 
+import contextlib
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -16,6 +16,8 @@ import pytest
 
 from flightlog_recorder.embedded import embedded
 from flightlog_recorder.embedded.child import Child
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 DEADLINE = 15.0  # seconds; an orphan has 3 s to end well, then it is killed
 
@@ -52,17 +54,20 @@ def pids(process: subprocess.Popen[str]) -> list[int]:
 
 def alive(pid: int) -> bool:
     """Whether a process runs; a zombie, which nobody has reaped yet, does not."""
-    state = subprocess.run(
-        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
-    ).stdout.strip()
-    return bool(state) and not state.startswith("Z")
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2]
+    except OSError:
+        return False
+    return not state.startswith("Z")
 
 
-def processes_on(data: Path) -> list[str]:
+def processes_on(data: Path) -> list[bytes]:
     """The command lines, beside the owner's own, that name something below `data`."""
-    listing = subprocess.run(["ps", "-axww", "-o", "args="], capture_output=True, check=True).stdout
-    below = re.escape(str(data)) + "/"
-    return [line for line in listing.decode().splitlines() if re.search(below, line)]
+    found: list[bytes] = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(file.read_bytes())
+    return [line for line in found if f"{data}/".encode() in line]
 
 
 def eventually(condition: Callable[[], bool], what: str) -> None:
@@ -110,7 +115,6 @@ def test_servers_end_in_good_order_when_their_owner_does(tmp_path: Path) -> None
         assert not any(map(alive, servers))
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux'")
 def test_a_server_dies_with_its_guard(tmp_path: Path) -> None:
     child = Child(["sleep", "60"], log=tmp_path / "log")
     try:
