@@ -84,7 +84,8 @@ class Chain:
         self.strays: list[Stray] = []
         self.gap: Gap | None = None
         self._pins = {(pin.seq, pin.prev): pin for pin in pins}
-        self._stray_digests: set[str] = set()
+        self._branches: set[str] = set()  # strays whose place is explained
+        self._early: dict[str, Event] = {}  # by their prev: strays that nothing explains
 
     def offer(self, message: Message, part: Part) -> Event | Control | None:
         """The event or control message that counts, or None for a stray; raises `Branch`."""
@@ -92,6 +93,9 @@ class Chain:
             found = events.decode(message.body, sequence=message.sequence)
         except InvalidEvent:
             self._stray(message.sequence, 0, events.digest_of(message.body), "no event")
+            return None
+        if found.session_id != self.session:
+            self._stray(message.sequence, 0, events.digest_of(message.body), "another session's")
             return None
         if isinstance(found, Control):
             return found
@@ -104,38 +108,44 @@ class Chain:
         if event.seq != self.head.seq + 1 or event.prev != self.head.digest:
             return False
         pin = self._pins.get((event.seq, event.prev))
-        return event.session_id == self.session and (pin is None or pin.sequence == event.sequence)
+        return pin is None or pin.sequence == event.sequence
 
     def _count(self, event: Event, part: Part) -> Event:
         writers = self.head.writers
         number = takeover(event)
         if number > self.head.writer:
             writers += ((event.seq, number),)
-        if self.gap is not None:
-            self.gap = None
         self.head = Head(event.seq, event.digest, event.sequence, part, writers)
+        early = self._early.get(event.digest)
+        self.gap = self._gap(early) if early else None
         return event
 
     def _reject(self, event: Event) -> None:
         number = takeover(event)
         known = self._pins.get((event.seq, event.prev))
         beats = max(self.in_force(event.seq), known.number if known else 0)
-        if event.seq <= self.head.seq and number > beats and event.session_id == self.session:
+        if event.seq <= self.head.seq and number > beats:
             raise Branch(Pin(event.seq, event.prev, event.sequence, number))
-        if event.seq > self.head.seq and event.prev not in self._stray_digests:
-            self._suspect(event)
+        if self._explained(event):
+            self._branches.add(event.digest)
+        else:
+            self._early[str(event.prev)] = event
+            self.gap = self.gap or self._gap(event)
         self._stray(event.sequence, event.seq, event.digest, _why(event, self.head))
 
-    def _suspect(self, event: Event) -> None:
-        if self.gap is None:
-            wanted = f"seq {self.head.seq + 1} after {self.head.digest}"
-            self.gap = Gap(
-                self.head.seq, event.sequence, wanted, f"seq {event.seq} after {event.prev}"
-            )
+    def _explained(self, event: Event) -> bool:
+        """It leaves what counts, here or further back, or goes on with a stray that does."""
+        here = event.seq == self.head.seq + 1 and event.prev == self.head.digest
+        return here or event.seq <= self.head.seq or event.prev in self._branches
+
+    def _gap(self, event: Event) -> Gap:
+        wanted = f"seq {self.head.seq + 1} after {self.head.digest}"
+        early = " too early" if event.prev == self.head.digest else ""
+        found = f"seq {event.seq} after {event.prev}{early}"
+        return Gap(self.head.seq, event.sequence, wanted, found)
 
     def _stray(self, sequence: int, seq: int, digest: str, why: str) -> None:
         self.strays.append(Stray(sequence, seq, digest, why))
-        self._stray_digests.add(digest)
 
     def in_force(self, seq: int) -> int:
         """The writer number that the counted event at `seq` was written under."""
