@@ -28,7 +28,6 @@ from flightlog_recorder.embedded import (
 )
 from flightlog_recorder.embedded.binary import nats_server
 from flightlog_recorder.embedded.server import running
-from tests.conftest import MakeNats
 
 needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -96,10 +95,12 @@ async def test_what_was_acked_survives_the_servers_sudden_death(nats_server: Ser
     assert await stored(url) == [b"one"]
 
 
-def test_jetstream_syncs_before_every_ack(make_nats: MakeNats) -> None:
+def test_jetstream_syncs_before_every_ack(tmp_path: Path) -> None:
     monitor = endpoint.fresh("monitor").port
-    make_nats(extra=f"http: 127.0.0.1:{monitor}")
-    with urllib.request.urlopen(f"http://127.0.0.1:{monitor}/varz", timeout=5) as answer:
+    with (
+        running(Nats(extra=f"http: 127.0.0.1:{monitor}"), tmp_path / "nats"),
+        urllib.request.urlopen(f"http://127.0.0.1:{monitor}/varz", timeout=5) as answer,
+    ):
         settings = json.load(answer)["jetstream"]["config"]
     assert settings["sync_always"] is True
 
