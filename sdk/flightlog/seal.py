@@ -1,0 +1,225 @@
+"""A session's `base`: what did not happen now, written before its first live event and sealed.
+
+Forks, imports and thawed archives are made this way (DESIGN section 3, "Seal"). A base without its
+seal is no session. One whose author is gone is abandoned: the tombstone comes first, as it alone
+stops an author who thaws; then the key is free, and the events go.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from flightlog import event as events
+from flightlog import keys
+from flightlog import subject as names
+from flightlog.answer import Acked, Conflict, Full
+from flightlog.appender import ANSWER_TIMEOUT, Appender, pause
+from flightlog.bus import Message, Outgoing
+from flightlog.chain import Head
+from flightlog.errors import (
+    BusUnavailable,
+    Fenced,
+    FlightlogError,
+    InvalidEvent,
+    LogCorrupt,
+    LogFull,
+    SessionPurged,
+)
+from flightlog.event import Control, Event
+from flightlog.keys import Entry
+from flightlog.nats_bus import NatsBus
+from flightlog.writer import BATCH_BYTES, BATCH_EVENTS, Draft, Writer
+
+DEADLINE = 30.0  # seconds for one batch, or for the seal, to be acknowledged
+TOMBSTONE_LIFE = 90 * 86_400  # seconds that a tombstone stays to meet late writers
+
+Standing = Literal["absent", "open", "sealed", "abandoned"]
+
+
+class Base(Struct, frozen=True):
+    """What a session's base is now; `sequence` is the stream sequence of its last message."""
+
+    standing: Standing
+    sequence: int
+    digest: str | None = None
+
+
+async def look(bus: NatsBus, tenant: str, session: str) -> Base:
+    """What the base is, as its stream's leader sees it."""
+    stream, subject = _place(bus, tenant, session)
+    return _base(await bus.last(stream, subject))
+
+
+def _base(last: Message | None) -> Base:
+    if last is None:
+        return Base("absent", 0)
+    match _control(last):
+        case Control(type="seal"):
+            return Base("sealed", last.sequence)
+        case Control(type="tombstone"):
+            return Base("abandoned", last.sequence)
+        case _:
+            return Base("open", last.sequence, events.digest_of(last.body))
+
+
+async def write_base(
+    bus: NatsBus,
+    tenant: str,
+    session: str,
+    drafts: Iterable[Draft] | AsyncIterable[Draft],
+    *,
+    number: int = 1,
+    harness_version: str = "",
+    deadline: float = DEADLINE,
+) -> Head:
+    """Write a new session's base and seal it; only from the seal's ack on is there a session.
+
+    Groups of up to 256 events or 512 KiB are stored all or none, under expectation, so whoever else
+    writes this base raises `Fenced` here. `number` is the writer's. `deadline` in seconds is that
+    of one group: after `BusUnavailable` the base stays open, to be abandoned. Also raises
+    `SessionPurged` (abandoned by another), `TooLarge` and `LogFull`.
+    """
+    stream, subject = _place(bus, tenant, session)
+    writer = Writer(
+        session,
+        Head(),
+        expected=0,
+        harness_version=harness_version,
+        number=number,
+        replicas=bus.layout.replicas,
+    )
+    appender = Appender(bus, subject, stream, writer, _nobody_listens)
+    try:
+        async for group in _groups(drafts):
+            await asyncio.gather(*(appender.append(each, deadline=deadline) for each in group))
+    finally:
+        await appender.close()
+    await _seal(bus, subject, writer, deadline)
+    return replace(writer.head, part="base")
+
+
+def _nobody_listens(_: Event) -> None:
+    """A base has no live event: nobody is told of it."""
+
+
+async def _groups(drafts: Iterable[Draft] | AsyncIterable[Draft]) -> AsyncIterator[list[Draft]]:
+    group: list[Draft] = []
+    size = 0
+    async for draft in _each(drafts):
+        if group and (len(group) == BATCH_EVENTS or size + draft.size > BATCH_BYTES):
+            yield group
+            group, size = [], 0
+        group.append(draft)
+        size += draft.size
+    if group:
+        yield group
+
+
+async def _each(drafts: Iterable[Draft] | AsyncIterable[Draft]) -> AsyncIterator[Draft]:
+    if isinstance(drafts, AsyncIterable):
+        async for draft in drafts:
+            yield draft
+    else:
+        for draft in drafts:
+            yield draft
+
+
+async def _seal(bus: NatsBus, subject: str, writer: Writer, deadline: float) -> None:
+    head, session = writer.head, writer.session
+    said = {"count": head.seq, "digest": head.digest}
+    body = events.compose_control(session_id=session, type="seal", payload=said)
+    message = Outgoing(body, {"Flightlog-Type": "seal", "Flightlog-Writer": str(writer.number)})
+    found = await _store(bus, subject, message, session, writer.expected, deadline=deadline)
+    if isinstance(found, Message):
+        stopped = _base(found).standing == "abandoned"
+        raise SessionPurged(session) if stopped else Fenced(session, head.seq)
+
+
+async def abandon(
+    bus: NatsBus,
+    tenant: str,
+    session: str,
+    *,
+    key: str,
+    entry: Entry,
+    by: str,
+    why: str,
+    deadline: float = DEADLINE,
+) -> bool:
+    """Give up a base that was not sealed, and free its key; False if it is sealed after all.
+
+    Idempotent: a crash in the middle is finished by the next call. Its author, if he still runs,
+    raises `SessionPurged`.
+    """
+    stream, subject = _place(bus, tenant, session)
+    until = time.monotonic() + deadline
+    base = await look(bus, tenant, session)
+    while base.standing in ("absent", "open"):
+        message = _tombstone(session, base, by=by, why=why)
+        left = until - time.monotonic()
+        found = await _store(bus, subject, message, session, base.sequence, deadline=left)
+        base = Base("abandoned", found) if isinstance(found, int) else _base(found)
+        if base.standing != "abandoned":  # the author wrote on: what matters is where he is now
+            base = await look(bus, tenant, session)
+    if base.standing == "sealed":
+        return False
+    await keys.release(bus, tenant, key, entry)
+    await bus.purge(stream, subject, below=base.sequence)
+    return True
+
+
+def _tombstone(session: str, base: Base, *, by: str, why: str) -> Outgoing:
+    said = {"id": session, "when": events.now(), "by": by, "why": why, "digest": base.digest}
+    body = events.compose_control(session_id=session, type="tombstone", payload=said)
+    return Outgoing(body, {"Flightlog-Type": "tombstone", "Nats-TTL": f"{TOMBSTONE_LIFE}s"})
+
+
+async def _store(
+    bus: NatsBus, subject: str, message: Outgoing, session: str, expected: int, *, deadline: float
+) -> int | Message:
+    """Store one message; its stream sequence, or the message that stands in its place.
+
+    The answer table of DESIGN section 4: what is unclear is sent again, byte for byte.
+    """
+    stream = bus.layout.stream_of(session)
+    until = time.monotonic() + deadline
+    attempt = 0
+    while attempt == 0 or time.monotonic() < until:
+        answer = await bus.append(subject, [message], expected=expected, timeout=ANSWER_TIMEOUT)
+        match answer:
+            case Acked(sequence=sequence):
+                return sequence
+            case Conflict(last=last) if last is not None and last < expected:
+                raise _rolled_back(session, expected, last)
+            case Conflict():
+                if (found := await bus.after(stream, subject, expected)) is not None:
+                    return found.sequence if found.body == message.body else found
+            case Full() if not attempt:
+                raise LogFull(session, stream)
+            case _:
+                pass  # unclear, or refused after a try that was: only the log can tell
+        attempt += 1
+        await asyncio.sleep(pause(attempt))
+    raise BusUnavailable(stream, "no ack in time", session=session)
+
+
+def _rolled_back(session: str, expected: int, last: int) -> FlightlogError:
+    wanted = f"a last stream sequence of {expected} or more"
+    return LogCorrupt(session, 0, expected=wanted, found=str(last))
+
+
+def _place(bus: NatsBus, tenant: str, session: str) -> tuple[str, str]:
+    subject = names.log_subject(tenant, session, "base", prefix=bus.layout.prefix)
+    return bus.layout.stream_of(session), subject
+
+
+def _control(message: Message) -> Control | None:
+    try:
+        found = events.decode(message.body)
+    except InvalidEvent:
+        return None
+    return found if isinstance(found, Control) else None
