@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -18,8 +18,18 @@ class Child:
     Signals travel through the guard, which alone reaps the program: a recycled pid is never hit.
     """
 
-    def __init__(self, command: Sequence[str], *, log: Path, hold: Sequence[int] = ()) -> None:
-        """Start `command`; it keeps the file descriptors `hold` open while it lives."""
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        log: Path,
+        hold: Sequence[int] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start `command`; it keeps the file descriptors `hold` open while it lives.
+
+        `environment` is set beside ours.
+        """
         with private.append(log) as output:
             self._guard = subprocess.Popen(
                 [sys.executable, "-I", "-S", guard.__file__, str(os.getpid()), *command],
@@ -28,6 +38,7 @@ class Child:
                 stderr=output,
                 start_new_session=True,
                 pass_fds=tuple(hold),
+                env={**os.environ, **(environment or {})},
             )
         self._orders = _open(self._guard.stdin)
         self._answers = _open(self._guard.stdout)
