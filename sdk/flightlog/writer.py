@@ -58,9 +58,10 @@ class Send(Struct, frozen=True):
 
 
 class ReadAfter(Struct, frozen=True):
-    """Read the first message on our subject after this stream sequence, again until one comes."""
+    """Read the first message on our subject after this stream sequence; `leader`: from there."""
 
     sequence: int
+    leader: bool = False
 
 
 class Pause(Struct, frozen=True):
@@ -89,6 +90,11 @@ class Failed(Struct, frozen=True):
 Action = Send | ReadAfter | Pause | Stored | Failed
 
 
+class _Sent(Struct, frozen=True):
+    event: Event
+    message: Outgoing
+
+
 class Writer:
     """The state machine of one session's appends: ask `next()`, then tell it what came back."""
 
@@ -107,8 +113,11 @@ class Writer:
         self._harness_version = harness_version
         self._group_from = GROUP_FROM_R3 if replicas > 1 else GROUP_FROM_R1
         self._queue: deque[Draft] = deque()
-        self._sent: list[Event] = []
+        self._sent: list[_Sent] = []
         self._singles = False
+        self._unclear = False  # an earlier try of these bytes may be stored
+        self._comparing = False  # some of what was sent is stored: look for the rest
+        self._refusal: FlightlogError | None = None  # of a later try; the leader has the last word
         self._attempt = 0
         self.expected = expected
 
@@ -129,16 +138,18 @@ class Writer:
                 return True
         return False
 
-    def next(self) -> Send:
-        """What to send now: what is unresolved, byte for byte, or else a group from the queue."""
+    def next(self) -> Send | ReadAfter:
+        """What to do now: resolve what was sent, byte for byte, or else send a group."""
         if not self._sent:
             self._sent = self._compose()
-        messages = [Outgoing(e.body, self._headers(e)) for e in self._sent]
+        if self._comparing:
+            return ReadAfter(self.expected)
+        messages = [sent.message for sent in self._sent]
         return Send(messages[:1] if self._singles else messages, self.expected)
 
-    def _compose(self) -> list[Event]:
+    def _compose(self) -> list[_Sent]:
         """seq, prev, ts and bytes are made when a group leaves; from then on they never change."""
-        group: list[Event] = []
+        group: list[_Sent] = []
         wanted = BATCH_EVENTS if len(self._queue) >= self._group_from else 1
         size, seq, prev = 0, self.head.seq, self.head.digest
         while self._queue and len(group) < wanted:
@@ -156,16 +167,17 @@ class Writer:
                 harness_version=self._harness_version,
                 ts=draft.ts,
             )
-            group.append(event)
+            group.append(_Sent(event, Outgoing(event.body, self._headers(event, draft))))
             seq, prev = event.seq, event.digest
         return group
 
-    def _headers(self, event: Event) -> dict[str, str]:
-        return {
+    def _headers(self, event: Event, draft: Draft) -> dict[str, str]:
+        headers = {
             "Flightlog-Type": event.type,
             "Flightlog-Seq": str(event.seq),
             "Flightlog-Writer": str(self.number),
         }
+        return headers | {"traceparent": draft.traceparent} if draft.traceparent else headers
 
     def answered(self, answer: Answer) -> Action:
         """What the answer to the last `Send` means (the answer table)."""
@@ -176,31 +188,32 @@ class Writer:
                 return self._rolled_back(last)
             case Conflict():
                 return ReadAfter(self.expected)
-            case Full() | Oversized() if self._attempt:
-                # An earlier try of the same bytes may be stored: only the log can tell.
-                return self._pause("the stream is full, or refuses the size")
             case Full(stream=stream):
-                return self._refused(LogFull(self.session, stream))
+                return self._refuse(LogFull(self.session, stream))
             case Oversized(limit=limit):
-                size = max(len(event.body) for event in self._sent)
-                return self._refused(TooLarge("the event", size, limit))
+                size = max(len(sent.event.body) for sent in self._sent)
+                return self._refuse(TooLarge("the event", size, limit))
             case Busy():
                 self._singles = len(self._sent) < GROUP_FROM_R1
                 return self._pause("the stream has too many open batches")
             case Unclear(why=why):
+                self._unclear = True
                 return self._pause(why)
 
     def _acked(self, sequence: int) -> Stored:
         count = 1 if self._singles else len(self._sent)
         stored = [
-            replace(event, sequence=sequence - count + 1 + n)
-            for n, event in enumerate(self._sent[:count])
+            replace(sent.event, sequence=sequence - count + 1 + n)
+            for n, sent in enumerate(self._sent[:count])
         ]
         return self._advance(stored)
 
     def _advance(self, stored: list[Event]) -> Stored:
         del self._sent[: len(stored)]
         self._singles = self._singles and bool(self._sent)
+        self._comparing = self._comparing and bool(self._sent)
+        self._unclear = False
+        self._refusal = None
         self._attempt = 0
         for event in stored:
             number, writers = takeover(event), self.head.writers
@@ -210,9 +223,13 @@ class Writer:
         self.expected = self.head.sequence
         return Stored(stored)
 
-    def _refused(self, error: FlightlogError) -> Failed:
+    def _refuse(self, error: FlightlogError) -> Action:
+        if self._unclear:
+            self._refusal = error
+            return ReadAfter(self.expected, leader=True)
         self._sent.clear()
         self._queue.clear()
+        self._refusal = None
         return Failed(error, final=False)
 
     def _pause(self, why: str) -> Pause:
@@ -232,16 +249,26 @@ class Writer:
     def found(self, message: Message | None) -> Action:
         """What the first message after our expectation means; None: there is none in sight."""
         if message is None:
-            return self._pause("the conflicting message is not in sight yet")
-        if self._sent and message.body == self._sent[0].body:
-            return self._advance([replace(self._sent[0], sequence=message.sequence)])
-        if _is_tombstone(message):
+            return self._found_nothing()
+        if message.body == self._sent[0].event.body:
+            self._comparing = True
+            return self._advance([replace(self._sent[0].event, sequence=message.sequence)])
+        if _is_tombstone(message, self.session):
             return Failed(SessionPurged(self.session))
         return Failed(Fenced(self.session, self.head.seq))
 
+    def _found_nothing(self) -> Action:
+        if self._refusal is not None:
+            self._unclear = False
+            return self._refuse(self._refusal)
+        if self._comparing:
+            self._comparing = False
+            return self.next()
+        return self._pause("the conflicting message is not in sight yet")
+
     def overtaken_by(self, message: Message) -> FlightlogError | None:
         """Whether a message behind our last event ends our time as the writer."""
-        if _is_tombstone(message):
+        if _is_tombstone(message, self.session):
             return SessionPurged(self.session)
         found = _decoded(message)
         if isinstance(found, Event) and takeover(found) > self.number:
@@ -249,9 +276,11 @@ class Writer:
         return None
 
 
-def _is_tombstone(message: Message) -> bool:
+def _is_tombstone(message: Message, session: str) -> bool:
     found = _decoded(message)
-    return isinstance(found, events.Control) and found.type == "tombstone"
+    if not isinstance(found, events.Control):
+        return False
+    return found.type == "tombstone" and found.session_id == session
 
 
 def _decoded(message: Message) -> Event | events.Control | None:
