@@ -433,7 +433,12 @@ async def create_streams(
 ) -> None:
     """Create what is missing of the layout; a stream that is there is never changed."""
     wanted = layout.log_configs(streams, replicas=replicas, prefix=prefix)
-    for config in wanted + layout.side_configs(replicas=replicas, prefix=prefix):
+    await create(bus, wanted + layout.side_configs(replicas=replicas, prefix=prefix))
+
+
+async def create(bus: NatsBus, configs: Sequence[layout.Config]) -> None:
+    """Create streams with these settings, unless they are there. Raises `LayoutRefused`."""
+    for config in configs:
         answered = await bus.api(f"STREAM.CREATE.{config['name']}", json.dumps(config).encode())
         error = answered.get("error")
         # 10058: in use with other settings, which discovery judges.
