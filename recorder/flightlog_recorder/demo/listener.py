@@ -4,6 +4,7 @@ It only shows. Whatever the demo decides or claims is read from the log.
 """
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -17,11 +18,11 @@ from flightlog.errors import InvalidEvent
 from flightlog.event import Event, decode
 from flightlog.log import Log
 from flightlog.payload import ModelResponse, SessionResumed, SessionStarted, ToolCall, ToolResult
-from flightlog_recorder.demo.faults import DemoFailed
 from flightlog_recorder.demo.model import AUDITS
 from flightlog_recorder.demo.narrator import Narrator
 
 PATIENCE = 30.0  # seconds for anything the demo waits for; it takes one or two
+_LOOK_AGAIN = 0.5  # seconds between looks at the process that should make news
 
 
 @dataclass
@@ -60,15 +61,19 @@ class Listener:
         if self._listening is not None:
             await self._listening.close()
 
-    async def until(self, condition: Callable[[], bool], *, what: str) -> None:
-        """Wait until news make the condition true; raises `DemoFailed` after `PATIENCE`."""
-        try:
-            async with asyncio.timeout(PATIENCE):
-                while not condition():
-                    self._news.clear()
-                    await self._news.wait()
-        except TimeoutError:
-            raise DemoFailed(f"{what} did not happen within {PATIENCE:.0f} s") from None
+    async def until(self, condition: Callable[[], bool], *, alive: Callable[[], bool]) -> bool:
+        """Wait until news make the condition true; false when the process in question is gone.
+
+        Also false after `PATIENCE` seconds.
+        """
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            if time.monotonic() > deadline or not alive():
+                return False
+            self._news.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), _LOOK_AGAIN)
+        return True
 
     async def _hear(self, message: Message) -> None:
         with suppress(InvalidEvent):

@@ -113,7 +113,7 @@ class Story:
             workspace.deliver()
             harness = self._start("emptied", workspace)
             heard = self._listener.sessions[session]
-            await self._listener.until(lambda: heard.writers == 2, what="the resume")
+            await self._until(lambda: heard.writers == 2, harness, "emptied")
         refilled = await self._refilled()
         return await self._finished(harness, session, workspace, kill, expected), refilled
 
@@ -130,7 +130,7 @@ class Story:
         """Run the harness until the log shows the moment, and kill it."""
         known = set(self._listener.sessions)
         harness = self._start(name, workspace)
-        await self._listener.until(lambda: self._is_time(known), what="the turn to be killed in")
+        await self._until(lambda: self._is_time(known), harness, name)
         session = await self._session(name)
         await self._snapshot(session)
         harness.kill()
@@ -138,6 +138,10 @@ class Story:
         self._narrator.line("killed", f"process {harness.pid} by SIGKILL, after event {kill.seq}")
         self._narrator.line("", f"{RECORDED} of 3 results are recorded, the third tool was running")
         return kill, session
+
+    async def _until(self, condition: Callable[[], bool], harness: Child, name: str) -> None:
+        if not await self._listener.until(condition, alive=lambda: harness.alive):
+            raise DemoFailed(f"the harness did not come far enough: {self._stage.last_words(name)}")
 
     def _is_time(self, known: set[str]) -> bool:
         heard = self._listener.sessions
