@@ -22,6 +22,8 @@ _WITHOUT_TEXT = {
 }
 _RESULT_BLOCKS = frozenset({"text", "image", "document", "search_result"})
 _SIGNED = frozenset({"thinking", "redacted_thinking"})
+# A user_message answers no call: results come as tool_result events.
+_NOT_A_USERS = frozenset({"tool_use", "tool_result"}) | _SIGNED
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _EMPTY = Raw(b"{}")
 
@@ -112,16 +114,16 @@ def unique(ids: Sequence[str]) -> list[str]:
     return found
 
 
+def says_something(content: Raw) -> bool:
+    """Whether a user's content may be sent: the provider refuses empty text."""
+    found = bytes(content)
+    if found[:1] == b'"' and found[1:2].isalnum():  # nearly all there is
+        return True
+    return line(Said(0, content)) is not None
+
+
 def line(entry: Entry) -> bytes | None:
     """The entry as one message, in JSON; None for one that a request may not hold."""
-    known = entry.__dict__
-    if VIEW not in known:
-        known[VIEW] = _line(entry)
-    found: bytes | None = known[VIEW]
-    return found
-
-
-def _line(entry: Entry) -> bytes | None:
     try:
         match entry:
             case Sent():
@@ -145,12 +147,13 @@ def _said(content: Any) -> Any:
         case str():
             return content if content.strip() else None
         case list():
-            return [block for block in content if isinstance(block, dict) and not _blank(block)]
+            return [b for b in content if _sendable(b) and b["type"] not in _NOT_A_USERS]
         case None:
             return None
         case {"$flightlog": "str"}:
             return content
-    return _encode(content).decode()
+        case _:
+            return _encode(content).decode()
 
 
 def _answered(message: Any) -> Any:
@@ -158,7 +161,7 @@ def _answered(message: Any) -> Any:
     if not isinstance(content, list):
         is_text = isinstance(content, str) or (isinstance(content, dict) and MARK in content)
         return _said(content) if is_text else None
-    blocks = _runnable([b for b in content if isinstance(b, dict) and not _blank(b)])
+    blocks = _runnable([b for b in content if _sendable(b) and b["type"] != "tool_result"])
     while blocks and blocks[-1].get("type") in _SIGNED:  # refused as a message's last block
         blocks.pop()
     return blocks
@@ -185,11 +188,14 @@ def _is_call(type: object, id: object, name: object) -> bool:
     return type == "tool_use" and named
 
 
-def _blank(block: dict[str, Any]) -> bool:
-    if block.get("type") != "text":
+def _sendable(block: object) -> bool:
+    """Whether it is a block with a type, and no empty text."""
+    if not isinstance(block, dict) or not isinstance(block.get("type"), str):
         return False
     text = block.get("text")
-    return text is None or (isinstance(text, str) and not text.strip())
+    if block["type"] != "text":
+        return True
+    return bool(text.strip()) if isinstance(text, str) else isinstance(text, dict) and MARK in text
 
 
 def _result(slot: Slot) -> dict[str, Any]:
@@ -210,8 +216,9 @@ def _output(raw: Raw) -> str | list[Any] | None:
         case str():
             return value if value.strip() else None
         case [*blocks] if blocks and _are_blocks(blocks):
-            return [block for block in blocks if not _blank(block)]
-    return _encode(value).decode()
+            return [block for block in blocks if _sendable(block)]
+        case _:
+            return _encode(value).decode()
 
 
 def _are_blocks(blocks: Iterable[Any]) -> bool:

@@ -67,33 +67,35 @@ class CallState(Struct, frozen=True):
 Calls = tuple[CallState, ...]
 
 
-def find(calls: Calls, ref: CallRef) -> CallState | None:
+def find(calls: Calls, announced_by: int | None, call_id: str) -> CallState | None:
     """The call of that name."""
-    wanted = (ref.announced_by, ref.call_id)
-    return next((c for c in calls if (c.announced_by, c.call_id) == wanted), None)
+    for call in calls:
+        if call.call_id == call_id and call.announced_by == announced_by:
+            return call
+    return None
 
 
 def answered(calls: Calls, result: ToolResult, parent_seq: int | None) -> CallState | None:
     """The call that a result is for: by its name, by what it answers, or the last open one."""
-    ref = CallRef(call_id=result.call_id, announced_by=result.announced_by)
-    if named := find(calls, ref):
+    named = find(calls, result.announced_by, result.call_id)
+    if named is not None or result.announced_by is not None:
         return named
-    same = [c for c in calls if c.call_id == result.call_id and result.announced_by is None]
-    parents = [c for c in same if c.seq == parent_seq]
-    waiting = [c for c in same if c.phase not in ("announced", "done")]
+    same = [call for call in calls if call.call_id == result.call_id]
+    parents = [call for call in same if call.seq == parent_seq]
+    waiting = [call for call in same if call.phase not in ("announced", "done")]
     return next(iter([*parents, *reversed(waiting)]), None)
 
 
-def put(calls: Calls, call: CallState) -> Calls:
-    """With this state of the call; a new call goes to the end."""
-    if find(calls, call.ref) is None:
+def put(calls: Calls, known: CallState | None, call: CallState) -> Calls:
+    """With this state of the `known` call; a new one goes to the end."""
+    if known is None:
         return (*calls, call)
-    return tuple(call if c.ref == call.ref else c for c in calls)
+    return tuple([call if each is known else each for each in calls])
 
 
-def drop(calls: Calls, call: CallState) -> Calls:
+def drop(calls: Calls, known: CallState) -> Calls:
     """Without the call."""
-    return tuple(c for c in calls if c.ref != call.ref)
+    return tuple([each for each in calls if each is not known])
 
 
 def started(known: CallState | None, call: ToolCall, seq: int) -> CallState:
@@ -138,7 +140,8 @@ def decided(known: CallState, made: DecisionMade, *, stale: bool) -> CallState:
             return replace(known, phase="rerun", by=made.by)
         case "result" | "fail":
             return replace(known, phase="ruled", ruling=made.ruling, by=made.by, output=made.output)
-    return known
+        case _:
+            return known
 
 
 def finished(known: CallState, result: ToolResult) -> CallState:

@@ -11,6 +11,7 @@ the last main request. `digest` is the hex SHA-256 of the whole request as compa
 import hashlib
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -53,20 +54,18 @@ def refer(
     between). Costs time in proportion to the request. Raises `InvalidValue` for what JSON has no
     form for.
     """
-    if not all(isinstance(key, str) for key in request):
+    keys: list[object] = list(request)
+    if not all(isinstance(key, str) for key in keys):
         raise InvalidValue("request", "its keys must be text")
     model, messages, params = _split(request, redact)
-    lines = view.lines(state.entries)
-    sent, marks = _sent(messages or [], lines, redact)
-    edits, rest = _edits(lines, sent) if messages is not None else ([], [])
-    whole = _messages(sent, marks) if messages is not None else None
+    whole, walk = _walked(view.lines(state.entries), messages, redact)
     order = tuple(request)
     context = Context(
         upto=state.seq,
         digest=_digest(_body(order, model, whole, params)),
-        edits=edits,
+        edits=walk.edits(),
         view=view.name(provider),
-        marks=marks,
+        marks=walk.marks,
     )
     return ModelRequest(
         provider=provider,
@@ -76,7 +75,7 @@ def refer(
         unset=[name for name in state.params if name not in params],
         order=None if order == state.order else list(order),
         context=context,
-        rest=[Raw(line) for line in rest],
+        rest=walk.rest,
     )
 
 
@@ -93,15 +92,15 @@ def rebuild(state: SessionState, payload: ModelRequest) -> dict[str, Any]:
         raise CannotRebuild(state.session_id, f"it needs the state at seq {context.upto}")
     kept = {name: raw for name, raw in state.params.items() if name not in payload.unset}
     order = state.order if payload.order is None else tuple(payload.order)
-    sent = _followed(view.lines(state.entries), context.edits, payload.rest)
     try:
+        sent = _followed(view.lines(state.entries), context.edits, payload.rest)
         whole = _messages(sent, context.marks)
         body = _body(order, payload.model, whole, {**kept, **payload.params})
-    except (KeyError, IndexError, TypeError, msgspec.DecodeError) as exc:
+    except (LookupError, TypeError, ValueError) as exc:
         raise CannotRebuild(state.session_id, "its edits do not fit the log") from exc
     if _digest(body) != context.digest:
         raise CannotRebuild(state.session_id, "it does not give the recorded digest")
-    request: dict[str, Any] = carry.unpack(body)
+    request: dict[str, Any] = carry.unpack(b"".join(body))
     return request
 
 
@@ -122,20 +121,92 @@ def _split(
     return redact(named) if redact and named is not None else named, listed, params
 
 
-def _sent(
-    messages: Sequence[Any], lines: Sequence[bytes], redact: Redact | None
-) -> tuple[list[bytes], list[Mark]]:
-    """The messages as lines, and their cache marks. What the log holds already is redacted."""
-    known = set(lines) if redact else set[bytes]()
-    sent, marks = list[bytes](), list[Mark]()
-    for at, message in enumerate(messages):
-        where = f"request.messages[{at}]"
-        line, found = _unmarked(bytes(carry.pack(message, where=where)))
-        if redact and line not in known:
-            line, found = _unmarked(bytes(carry.pack(message, where=where, redact=redact)))
-        sent.append(line)
-        marks += [(at, block, carry.pack(mark, redact=redact)) for block, mark in found]
-    return sent, marks
+def _walked(
+    lines: list[bytes], messages: Sequence[Any] | None, redact: Redact | None
+) -> tuple[bytes, "_Walk"]:
+    """The messages as JSON, and how they follow from the lines."""
+    walk = _Walk(lines, redact)
+    whole = _joined(lines)
+    if messages is None or _is_written(messages, whole):
+        return whole, walk
+    walk.walked = True
+    for message in messages:
+        walk.take(message)
+    return _messages(walk.sent, walk.marks), walk
+
+
+class _Walk:
+    """Goes through a request's messages and finds each in the context, or keeps it as rest."""
+
+    def __init__(self, lines: Sequence[bytes], redact: Redact | None) -> None:
+        self._lines, self._redact = lines, redact
+        self._due = 0
+        self._places: dict[bytes, list[int]] = {}
+        self._spans: list[Edit] = []
+        self.walked = False
+        self.sent: list[bytes] = []
+        self.marks: list[Mark] = []
+        self.rest: list[Raw] = []
+
+    def take(self, message: object) -> None:
+        """Find the next message. What the log holds already is redacted, and is not again."""
+        due = self._lines[self._due] if self._due < len(self._lines) else None
+        if due is not None and _is_written(message, due):
+            self._found(self._due, due)
+            return
+        line, marks = self._packed(message, None)
+        place = self._nearest(line)
+        if place < 0 and self._redact:
+            line, marks = self._packed(message, self._redact)
+            place = self._nearest(line)
+        at = len(self.sent)
+        self.marks += [(at, block, carry.pack(mark, redact=self._redact)) for block, mark in marks]
+        self._found(place, line)
+
+    def edits(self) -> list[Edit]:
+        """The spans; none when the messages are the context itself, or there are none."""
+        if not self.walked or self._spans == [(0, len(self._lines))]:
+            return []
+        return self._spans or [(0, 0)]
+
+    def _packed(
+        self, message: object, redact: Redact | None
+    ) -> tuple[bytes, list[tuple[int, Raw]]]:
+        where = f"request.messages[{len(self.sent)}]"
+        return _unmarked(bytes(carry.pack(message, where=where, redact=redact)))
+
+    def _nearest(self, line: bytes) -> int:
+        """The place of an equal line: the next one from where we are, else the first, else -1."""
+        if not self._places:
+            for at, known in enumerate(self._lines):
+                self._places.setdefault(known, []).append(at)
+        places = self._places.get(line)
+        return places[bisect_left(places, self._due) % len(places)] if places else -1
+
+    def _found(self, place: int, line: bytes) -> None:
+        self.sent.append(line)
+        start, count = self._spans[-1] if self._spans else (-2, 0)
+        if place < 0:
+            self.rest.append(Raw(line))
+        else:
+            self._due = place + 1
+        if place == (start if start == -1 else start + count):
+            self._spans[-1] = (start, count + 1)
+        else:
+            self._spans.append((place, 1))
+
+
+def _is_written(message: object, line: bytes) -> bool:
+    """Whether the line is what `carry` makes of the message; a quick way to yes, no is a maybe.
+
+    Equal bytes are not enough, as msgspec writes null for NaN and text for bytes; equal values are
+    not either, as True equals 1.
+    """
+    try:
+        same = _encode(message) == line
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return same and carry.MARK.encode() not in line and bool(_decode(line) == message)
 
 
 def _unmarked(line: bytes) -> tuple[bytes, list[tuple[int, Raw]]]:
@@ -161,40 +232,11 @@ def _messages(sent: Sequence[bytes], marks: Sequence[Mark]) -> bytes:
         message = _decode(whole[at])
         message["content"][block][CACHE_MARK] = mark
         whole[at] = _encode(message)
-    return b"[" + b",".join(whole) + b"]"
+    return _joined(whole)
 
 
-def _edits(lines: Sequence[bytes], sent: Sequence[bytes]) -> tuple[list[Edit], list[bytes]]:
-    """The spans that a walk finds: on with the next line, else the nearest later equal one."""
-    if lines == sent:
-        return [], []
-    places = _places(lines)
-    edits, rest, due = list[Edit](), list[bytes](), 0
-    for line in sent:
-        found = due if due < len(lines) and lines[due] == line else _nearest(places, line, due)
-        if found < 0:
-            rest.append(line)
-        start, count = edits[-1] if edits else (-2, 0)
-        if start + count == found or found == start == -1:
-            edits[-1] = (start, count + 1)
-        else:
-            edits.append((found, 1))
-        due = found + 1 if found >= 0 else due
-    return edits or [(0, 0)], rest
-
-
-def _places(lines: Sequence[bytes]) -> dict[bytes, list[int]]:
-    found: dict[bytes, list[int]] = {}
-    for at, line in enumerate(lines):
-        found.setdefault(line, []).append(at)
-    return found
-
-
-def _nearest(places: dict[bytes, list[int]], line: bytes, due: int) -> int:
-    found = places.get(line)
-    if found is None:
-        return -1
-    return found[bisect_left(found, due) % len(found)]
+def _joined(lines: Sequence[bytes]) -> bytes:
+    return b"[" + b",".join(lines) + b"]"
 
 
 def _followed(lines: Sequence[bytes], edits: Sequence[Edit], rest: Sequence[Raw]) -> list[bytes]:
@@ -202,27 +244,24 @@ def _followed(lines: Sequence[bytes], edits: Sequence[Edit], rest: Sequence[Raw]
         return list(lines)
     sent, stored = list[bytes](), iter([_encode(_decode(message)) for message in rest])
     for start, count in edits:
-        taken = lines[start : start + count] if start >= 0 else [next(stored) for _ in range(count)]
-        sent += taken
+        sent += lines[start : start + count] if start >= 0 else islice(stored, count)
     return sent
 
 
 def _body(
-    order: Sequence[str], model: str | None, messages: bytes | None, params: Mapping[str, Raw]
-) -> bytes:
-    fields = list[bytes]()
+    order: Sequence[str], model: str | None, messages: bytes, params: Mapping[str, Raw]
+) -> list[bytes]:
+    """The request as JSON, in parts; what only `order` names is the model or the messages."""
+    parts = list[bytes]()
+    apart = {"model": _encode(model), "messages": messages}
     for name in order:
-        if name in params:
-            value = bytes(params[name])
-        elif name == "model":
-            value = _encode(model)
-        elif name == "messages" and messages is not None:
-            value = messages
-        else:
-            raise KeyError(name)
-        fields.append(_encode(name) + b":" + value)
-    return b"{" + b",".join(fields) + b"}"
+        value = bytes(params[name]) if name in params else apart[name]
+        parts += [b"," if parts else b"{", _encode(name), b":", value]
+    return [*(parts or [b"{"]), b"}"]
 
 
-def _digest(body: bytes) -> str:
-    return hashlib.sha256(body).hexdigest()
+def _digest(parts: Sequence[bytes]) -> str:
+    hashed = hashlib.sha256()
+    for part in parts:
+        hashed.update(part)
+    return hashed.hexdigest()

@@ -20,14 +20,15 @@ def edited(entries: Entries, edits: Sequence[Edit], rest: Sequence[Raw], *, seq:
         return entries
     kept, spans = _prefix(entries, edits)
     places = _places(entries) if any(start >= 0 for start, _ in spans) else []
-    unsent, taken, more = list(rest), set(range(len(kept))), list[Entry]()
+    unsent, taken, more = list(rest), set[int](), list[Entry]()
     for start, count in spans:
         if start < 0:
             more += [Sent(seq, message) for message in unsent[: max(0, count)]]
             del unsent[: max(0, count)]
             continue
         for place in places[start : max(start, start + count)]:
-            more.append(_copied(entries, place, seq, again=place in taken))
+            again = place < len(kept) or place in taken
+            more.append(_copied(entries, place, seq, again=again))
             taken.add(place)
     return kept.add(*more)
 
@@ -60,7 +61,7 @@ def _prefix(entries: Entries, edits: Sequence[Edit]) -> tuple[Entries, Sequence[
 
 def _places(entries: Entries) -> list[int]:
     """For each line the index of its entry; -1 for the notice."""
-    found = [at for at, entry in enumerate(entries) if anthropic.line(entry) is not None]
+    found = [at for at, line in enumerate(view.by_entry(entries)) if line is not None]
     return [-1, *found] if view.starts_with_answer(entries) else found
 
 
@@ -80,14 +81,17 @@ def filled(entries: Entries, announced_by: int, slot: Slot) -> Entries:
     for entry in reversed(entries):
         at -= 1
         if isinstance(entry, Results) and entry.seq == announced_by:
-            break
-    else:
-        return entries
-    slots = tuple(
-        slot if known.call_id == slot.call_id and known.outcome is None else known
-        for known in entry.slots
+            return entries.put(at, Results(entry.seq, _with(entry.slots, slot)))
+    return entries
+
+
+def _with(slots: tuple[Slot, ...], slot: Slot) -> tuple[Slot, ...]:
+    return tuple(
+        [
+            slot if known.call_id == slot.call_id and known.outcome is None else known
+            for known in slots
+        ]
     )
-    return entries.put(at, Results(entry.seq, slots))
 
 
 def compacted(entries: Entries, keep_from: int, summary: Said) -> Entries:

@@ -64,7 +64,7 @@ def on_decision(
     inbox: int | None = None,
 ) -> list[Owed]:
     """Record a person's decision. The first one for a call counts, later ones are refused."""
-    known = calling.find(state.calls, call)
+    known = calling.find(state.calls, call.announced_by, call.call_id)
     refusal = _refusal(state, known, ruling)
     made: Ruling = "refused" if refusal else ruling
     decision = DecisionMade(

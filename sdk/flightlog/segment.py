@@ -9,14 +9,14 @@ from flightlog.payload import NULL, Outcome
 SIZE = 64  # entries in a closed segment: a tail that long is copied in 0.1 us
 
 
-class Sent(Struct, frozen=True, tag="sent", dict=True):
+class Sent(Struct, frozen=True, tag="sent", gc=False):
     """A message that the harness sent and no event holds; `seq` is its model_request."""
 
     seq: int
     message: Raw
 
 
-class Said(Struct, frozen=True, tag="user", dict=True):
+class Said(Struct, frozen=True, tag="user", gc=False):
     """What a user_message said, or (origin `summary`) what a compact event left."""
 
     seq: int
@@ -24,14 +24,14 @@ class Said(Struct, frozen=True, tag="user", dict=True):
     origin: str = "human"
 
 
-class Answer(Struct, frozen=True, tag="assistant", dict=True):
+class Answer(Struct, frozen=True, tag="assistant", gc=False):
     """A main model_response: the provider's own message."""
 
     seq: int
     message: Raw
 
 
-class Slot(Struct, frozen=True):
+class Slot(Struct, frozen=True, gc=False):
     """Where the result of one announced call goes; `outcome` is None until it is there."""
 
     call_id: str
@@ -39,7 +39,7 @@ class Slot(Struct, frozen=True):
     output: Raw = NULL
 
 
-class Results(Struct, frozen=True, tag="results", dict=True):
+class Results(Struct, frozen=True, tag="results", gc=False):
     """The results of the calls that the model_response at `seq` announced, in its order.
 
     It stands behind its answer from the start, so nothing that comes later can split the pair.
@@ -84,6 +84,8 @@ class Entries(Struct, frozen=True):
     def add(self, *entries: Entry) -> "Entries":
         """With these behind the last."""
         closed, tail = self.closed, self.tail + entries
+        if len(tail) < SIZE:
+            return Entries(closed, tail)
         while len(tail) >= SIZE:
             closed, tail = (*closed, Segment(tail[:SIZE])), tail[SIZE:]
         return Entries(closed, tail)
@@ -100,13 +102,14 @@ class Entries(Struct, frozen=True):
         """All but the first `count`."""
         whole, rest = divmod(max(0, count), SIZE)
         if whole >= len(self.closed):
-            return self.tail[rest + (whole - len(self.closed)) * SIZE :]
+            return self.tail[count - len(self.closed) * SIZE :]
         later = [entry for segment in self.closed[whole:] for entry in segment.entries]
         return (*later[rest:], *self.tail)
 
     def insert(self, index: int, *entries: Entry) -> "Entries":
         """With these before the one at `index`."""
-        return self.take(index).add(*entries, *self.after(index))
+        later = self.after(index)
+        return self.take(index).add(*entries, *later) if later else self.add(*entries)
 
     def put(self, index: int, entry: Entry) -> "Entries":
         """With this one instead of the one at `index`."""

@@ -15,7 +15,7 @@ from flightlog.calls import Calls, CallState
 from flightlog.event import Event
 from flightlog.lineage import Lineage
 from flightlog.names import Names
-from flightlog.payload import NULL, CallRef, Policy
+from flightlog.payload import NULL, Policy
 from flightlog.segment import Answer, Entries, Results, Said, Slot
 from flightlog.step import (
     AwaitUser,
@@ -108,7 +108,7 @@ class SessionState(Struct, frozen=True, kw_only=True):
 
     def call(self, announced_by: int | None, call_id: str) -> CallState | None:
         """A call that is open, of the last main response, or that no model announced."""
-        known = calling.find(self.calls, CallRef(call_id=call_id, announced_by=announced_by))
+        known = calling.find(self.calls, announced_by, call_id)
         return known or (self.recorded.get(call_id) if announced_by is None else None)
 
     def effect(self, name: str) -> CallState | None:
@@ -193,11 +193,20 @@ Changes = dict[str, Any]
 
 def _counted(counts: dict[str, int], type: str, payload: payloads.Payload) -> dict[str, int]:
     known = type if type in counts or len(counts) < MOST_TYPES else "other"
-    failed = (isinstance(payload, payloads.ModelResponse) and payload.error is not None) or (
-        isinstance(payload, payloads.ToolResult) and payload.outcome in ("error", "unknown")
-    )
     counts = {**counts, known: counts.get(known, 0) + 1}
-    return {**counts, "errors": counts.get("errors", 0) + 1} if failed else counts
+    if _failed(payload):
+        counts["errors"] = counts.get("errors", 0) + 1
+    return counts
+
+
+def _failed(payload: payloads.Payload) -> bool:
+    match payload:
+        case payloads.ToolResult():
+            return payload.outcome in ("error", "unknown")
+        case payloads.ModelResponse():
+            return payload.error is not None
+        case _:
+            return False
 
 
 def _taken_over(
@@ -207,6 +216,7 @@ def _taken_over(
     changes: Changes = {
         "status": "running",
         "reason": None,
+        "result": NULL,
         "key": said.key if state.key is None else state.key,
         "labels": {**state.labels, **said.labels},
         "policies": {**state.policies, **said.policies},
@@ -257,7 +267,7 @@ def _imported(state: SessionState, event: Event, said: payloads.SessionImported)
 def _user_message(state: SessionState, event: Event, said: payloads.UserMessage) -> Changes:
     entry = Said(event.seq, said.content, said.origin)
     changes: Changes = {"entries": state.entries.add(entry), "inbox": _inbox(state, said.inbox)}
-    if anthropic.line(entry) is not None:
+    if anthropic.says_something(said.content):
         changes["owed"] = True
     if said.once is not None:
         changes["said"] = state.said.add(said.once, event.seq)
@@ -303,42 +313,45 @@ def _model_response(state: SessionState, event: Event, said: payloads.ModelRespo
     if said.error is not None:
         return changes
     reply = anthropic.reply(said.message)
-    entries: list[Answer | Results] = [Answer(event.seq, said.message)]
-    if reply.calls:
-        entries.append(Results(event.seq, tuple(Slot(call.call_id) for call in reply.calls)))
     later = len(state.entries) - state.boundary
     return changes | {
-        "entries": state.entries.insert(state.boundary, *entries),
+        "entries": _with_answer(state, event.seq, said.message, reply),
         "rewritten": event.seq,
         "owed": bool(reply.calls or later) or (said.stop or reply.stop) == "pause_turn",
         "last_response": event.seq,
-        "calls": _kept(state) + _announced(event.seq, reply, set(said.cut)),
+        "calls": _kept(state) + _announced(event.seq, reply, said.cut),
     }
 
 
-def _announced(seq: int, reply: anthropic.Reply, cut: set[str]) -> Calls:
+def _with_answer(state: SessionState, seq: int, message: Raw, reply: anthropic.Reply) -> Entries:
+    answer = Answer(seq, message)
+    if not reply.calls:
+        return state.entries.insert(state.boundary, answer)
+    slots = tuple([Slot(call.call_id) for call in reply.calls])
+    return state.entries.insert(state.boundary, answer, Results(seq, slots))
+
+
+def _announced(seq: int, reply: anthropic.Reply, cut: list[str]) -> Calls:
     return tuple(
-        CallState(call.call_id, seq, call.name, call.input, seq, cut=call.call_id in cut)
-        for call in reply.calls
+        [
+            CallState(call.call_id, seq, call.name, call.input, seq, cut=call.call_id in cut)
+            for call in reply.calls
+        ]
     )
 
 
 def _kept(state: SessionState) -> Calls:
     """The calls that a new main response does not end: those under way, if not imported."""
-    passed = ("announced", "done")
-    return tuple(
-        call
-        for call in state.calls
-        if call.phase not in passed and (state.writer or call.announced_by is None)
-    )
+    under_way = [call for call in state.calls if call.phase not in ("announced", "done")]
+    return tuple([call for call in under_way if state.writer or call.announced_by is None])
 
 
 def _tool_call(state: SessionState, event: Event, said: payloads.ToolCall) -> Changes:
     if said.announced_by is None and state.recorded.get(said.call_id) is not None:
         return {}
-    ref = CallRef(call_id=said.call_id, announced_by=said.announced_by)
-    call = calling.started(calling.find(state.calls, ref), said, event.seq)
-    changes: Changes = {"calls": calling.put(state.calls, call)}
+    known = calling.find(state.calls, said.announced_by, said.call_id)
+    call = calling.started(known, said, event.seq)
+    changes: Changes = {"calls": calling.put(state.calls, known, call)}
     if said.once is not None and said.announced_by is None:
         changes["effects"] = state.effects.add(said.once, said.call_id)
     return changes
@@ -354,8 +367,10 @@ def _tool_result(state: SessionState, event: Event, said: payloads.ToolResult) -
     if known is None:
         return changes
     call = calling.finished(known, said)
-    stays = announced_by is not None and announced_by == state.last_response
-    changes["calls"] = (calling.put if stays else calling.drop)(state.calls, call)
+    if announced_by is not None and announced_by == state.last_response:
+        changes["calls"] = calling.put(state.calls, known, call)
+    else:
+        changes["calls"] = calling.drop(state.calls, known)
     if announced_by is None:
         changes["recorded"] = state.recorded.add(call.call_id, call)
     return changes
@@ -372,16 +387,16 @@ def _hook_decision(state: SessionState, event: Event, _: payloads.HookDecision) 
 def _requested(state: SessionState, event: Event, said: payloads.DecisionRequested) -> Changes:
     if said.call.announced_by is None and state.recorded.get(said.call.call_id) is not None:
         return {}
-    known = calling.find(state.calls, said.call)
+    known = calling.find(state.calls, said.call.announced_by, said.call.call_id)
     call = calling.asked(known, said.call, said.question, event.seq)
-    return {"calls": calling.put(state.calls, call)}
+    return {"calls": calling.put(state.calls, known, call)}
 
 
 def _decided(state: SessionState, _: Event, made: payloads.DecisionMade) -> Changes:
     changes: Changes = {"inbox": _inbox(state, made.inbox)}
-    if known := calling.find(state.calls, made.call):
+    if known := calling.find(state.calls, made.call.announced_by, made.call.call_id):
         call = calling.decided(known, made, stale=state.is_stale(known))
-        changes["calls"] = calling.put(state.calls, call)
+        changes["calls"] = calling.put(state.calls, known, call)
     return changes
 
 

@@ -1,5 +1,6 @@
 """A context as the messages of a provider: the lines that a request's edits count."""
 
+from collections.abc import Iterator
 from typing import cast
 
 from flightlog import anthropic
@@ -15,9 +16,15 @@ def name(provider: str) -> str:
 
 def lines(entries: Entries) -> list[bytes]:
     """The messages, each as compact JSON; entries that a request may not hold have none."""
-    found = [line for segment in entries.closed for line in of_segment(segment) if line]
-    found += [line for entry in entries.tail if (line := anthropic.line(entry))]
+    found = [line for line in by_entry(entries) if line is not None]
     return [anthropic.NOTICE, *found] if starts_with_answer(entries) else found
+
+
+def by_entry(entries: Entries) -> Iterator[bytes | None]:
+    """For each entry its line, or None."""
+    for segment in entries.closed:
+        yield from of_segment(segment)
+    yield from map(anthropic.line, entries.tail)
 
 
 def starts_with_answer(entries: Entries) -> bool:
@@ -28,7 +35,7 @@ def starts_with_answer(entries: Entries) -> bool:
 
 def of_segment(segment: Segment) -> tuple[bytes | None, ...]:
     """The lines of a segment, None for entries without one; written once per segment."""
-    known = segment.__dict__
+    known = vars(segment)
     if "lines" not in known:
         known["lines"] = tuple(anthropic.line(entry) for entry in segment.entries)
     return cast("tuple[bytes | None, ...]", known["lines"])

@@ -1,0 +1,134 @@
+"""What holds for every log, also for those that nobody should write."""
+
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from flightlog import event, payload, state
+from flightlog.event import Event
+from flightlog.state import SessionState
+from tests.sdk.pairing import faults
+from tests.sdk.tale import TS, Tale
+from tests.sdk.wild import JSON, TYPES, tales
+
+WILD = settings(max_examples=150, deadline=None)
+SPANS = st.lists(st.tuples(st.integers(-2, 6), st.integers(-2, 2**40)), max_size=4)
+
+
+def fold(events: list[Event], start: SessionState | None = None) -> SessionState:
+    found = state.initial() if start is None else start
+    for each in events:
+        found = state.apply(found, each)
+    return found
+
+
+@WILD
+@given(tales())
+def test_a_snapshot_at_any_seq_and_the_tail_give_the_same_bytes_as_a_full_replay(
+    tale: Tale,
+) -> None:
+    whole, found = state.encode(tale.state), state.initial()
+    for at, each in enumerate(tale.events):
+        found = state.apply(found, each)
+        stored = state.encode(found)
+        assert state.encode(state.decode(stored)) == stored
+        assert state.encode(fold(tale.events[at + 1 :], state.decode(stored))) == whole
+
+
+@WILD
+@given(tales())
+def test_an_event_that_is_in_the_state_changes_nothing(tale: Tale) -> None:
+    for each in tale.events:
+        assert state.apply(tale.state, each) is tale.state
+
+
+@WILD
+@given(tales())
+def test_applying_leaves_every_older_state_as_it_was(tale: Tale) -> None:
+    states, found = [(state.initial(), state.encode(state.initial()))], state.initial()
+    for each in tale.events:
+        found = state.apply(found, each)
+        found.messages()
+        states.append((found, state.encode(found)))
+    assert all(state.encode(old) == bytes_then for old, bytes_then in states)
+
+
+@WILD
+@given(tales())
+def test_two_futures_of_one_state_do_not_meet(tale: Tale) -> None:
+    middle = len(tale.events) // 2
+    shared = fold(tale.events[:middle])
+    other = Tale()
+    other.events, other.state = tale.events[:middle], shared
+    for _ in range(70):
+        other.user("another way")
+    assert state.encode(fold(tale.events[middle:], shared)) == state.encode(tale.state)
+
+
+@settings(max_examples=300, deadline=None)
+@given(tales())
+def test_the_context_satisfies_the_providers_rules_at_every_cut(tale: Tale) -> None:
+    found = state.initial()
+    for each in tale.events:
+        found = state.apply(found, each)
+        assert faults(found.messages()) == []
+
+
+@WILD
+@given(tales())
+def test_what_is_owed_can_be_told_at_every_cut(tale: Tale) -> None:
+    found = state.initial()
+    for each in tale.events:
+        found = state.apply(found, each)
+        assert found.next == state.decode(state.encode(found)).next
+
+
+@WILD
+@given(st.lists(st.tuples(st.sampled_from(TYPES), JSON), max_size=20))
+def test_no_payload_stops_the_fold(found: list[tuple[str, Any]]) -> None:
+    tale = Tale()
+    for kind, said in found:
+        tale.add(kind, said)
+    assert tale.state.seq == len(found)
+    assert tale.state.digest == (tale.events[-1].digest if found else None)
+
+
+@WILD
+@given(tales(most=8), SPANS, st.integers(-1, 40), st.lists(JSON, max_size=3))
+def test_edits_of_any_shape_can_be_folded(
+    tale: Tale, edits: list[tuple[int, int]], upto: int, rest: list[Any]
+) -> None:
+    found = payload.Context(upto=upto, digest="", edits=edits)
+    raw = [Raw(msgspec.json.encode(each)) for each in rest]
+    tale.put(payload.ModelRequest(context=found, rest=raw))
+    tale.response({"type": "text", "text": "so"})
+    tale.state.messages()
+    assert state.encode(state.decode(state.encode(tale.state))) == state.encode(tale.state)
+
+
+def test_json_that_cannot_be_read_is_left_out_of_the_view_and_stops_nothing() -> None:
+    deep = b"[" * 900 + b"]" * 900
+    found = state.initial()
+    for seq, (kind, said) in enumerate(
+        [
+            ("user_message", b'{"content":"\xff"}'),
+            ("user_message", b'{"content":[{"type":"text","text":"\\udfff"}]}'),
+            ("user_message", b'{"content":' + deep + b"}"),
+            ("model_request", b"{}"),
+            ("model_response", b'{"message":{"content":[{"type":"text","text":"\xff"}]}}'),
+        ],
+        start=1,
+    ):
+        body = b'{"type":"tail"}'
+        found = state.apply(
+            found,
+            Event(
+                v=1, session_id="s", seq=seq, ts=TS, type=kind, raw=Raw(said), parent_seq=seq - 1,
+                harness_version="1", prev=None, body=body, digest=event.digest_of(body),
+            ),
+        )  # fmt: skip
+    assert found.seq == 5
+    assert all(isinstance(message, dict) for message in found.messages())
