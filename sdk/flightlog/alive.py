@@ -4,11 +4,11 @@ import asyncio
 import contextlib
 import os
 import socket
-import time
 
 import msgspec
 from msgspec import Struct
 
+from flightlog import clock
 from flightlog import subject as names
 from flightlog.bus import Bus, Message
 
@@ -41,7 +41,7 @@ class Beats:
     def __init__(self, bus: Bus, tenant: str) -> None:
         self._bus = bus
         self._subject = names.alive_subject(tenant, prefix=bus.layout.prefix)
-        self.process = f"{socket.gethostname()}:{os.getpid()}:{time.monotonic_ns() & 0xFFFF:x}"
+        self.process = f"{socket.gethostname()}:{os.getpid()}:{clock.bits(16):x}"
         self._writing: set[str] = set()
         self._opened: list[str] = []
         self._closed: list[str] = []

@@ -1,16 +1,16 @@
 """A tool call, from tool_call to tool_result: recorded before it runs, never run twice."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Literal, Self
 
 from msgspec import Struct
 
-from flightlog import carry
+from flightlog import carry, clock
 from flightlog.calls import CallState
-from flightlog.errors import CallRefused, InvalidValue, NeedsDecision, Suspended, TooLarge
+from flightlog.errors import CallRefused, InvalidValue, NeedsDecision, TooLarge
+from flightlog.event import Event
 from flightlog.journal import Journal
 from flightlog.payload import Outcome, Policy, ToolCall, ToolResult
 from flightlog.step import Call, idempotency_key
@@ -60,9 +60,26 @@ class Calling:
         self._outcome = ("error", _described(exc))
 
     async def __aenter__(self) -> Self:
-        started = await self._journal.record(self._started())
-        self._seq, self._began = started.seq, time.monotonic()
+        if recorded(self._journal, self.call) is not None:
+            why = f"call {self.call.call_id} has a result already"
+            raise CallRefused(self._journal.session, why)
+        self._seq = (await self._start()).seq
+        self._began = clock.elapsed()
         return self
+
+    async def _start(self) -> Event:
+        starting, name = self._journal.starting, (self.call.announced_by, self.call.call_id)
+        if name in starting:
+            raise CallRefused(self._journal.session, f"call {self.call.call_id} is being started")
+        starting.add(name)
+        cancelled = self._ended("cancelled", CANCELLED_TEXT)
+        try:
+            started = await self._journal.begin(self._started(), cancelled)
+        except Exception:
+            starting.discard(name)  # after a cancellation it stays: the start may still be queued
+            raise
+        starting.discard(name)
+        return started
 
     def _started(self) -> ToolCall:
         call, arguments = self.call, self.arguments
@@ -89,17 +106,18 @@ class Calling:
         exc: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if isinstance(exc, asyncio.CancelledError):
-            if not self._journal.halted:
-                ended = self._ended("cancelled", CANCELLED_TEXT)
-                await self._journal.record_shielded(ended, parent=self._seq)
-            return
-        if exc is not None and not isinstance(exc, Exception):
-            return  # the process is going down: the call stays in flight
-        if exc is not None:
-            self.error(exc)
-        if not self._journal.halted:
-            await self._close(*(self._outcome or ("error", {"error": "NoResult"})))
+        journal = self._journal
+        if journal.halted:
+            if exc is None:
+                raise journal.why
+        elif isinstance(exc, asyncio.CancelledError):
+            ended = self._ended("cancelled", CANCELLED_TEXT)
+            await journal.shielded(journal.record(ended, parent=self._seq))
+        elif exc is None or isinstance(exc, Exception):  # else the process is going down
+            if exc is not None:
+                self.error(exc)
+            outcome = self._outcome or ("error", {"error": "NoResult"})
+            await journal.outlive(self._close(*outcome))
 
     async def _close(self, outcome: Outcome, output: Any) -> None:
         """Record the result; one that cannot be recorded is an error for the model to see."""
@@ -110,6 +128,7 @@ class Calling:
             ended = self._ended("error", _described(exc))
             await self._journal.record(ended, parent=self._seq)
         self.recorded = Result(ended.outcome, carry.unpack(ended.output))
+        self._journal.originals.pop((self.call.announced_by, self.call.call_id), None)
 
     def _ended(self, outcome: Outcome, output: Any) -> ToolResult:
         resolved: Literal["run", "rerun"] = "rerun" if self.call.attempt > 1 else "run"
@@ -119,7 +138,7 @@ class Calling:
             outcome=outcome,
             output=self._journal.pack(output, f"output of {self.call.name}"),
             resolved_by=resolved,
-            duration=round(time.monotonic() - self._began, 6),
+            duration=round(clock.elapsed() - self._began, 6) if self._began else None,
         )
 
 
@@ -143,7 +162,7 @@ async def run(
                 raise
             attempt.error(exc)  # a failure is a result, so that gather over parallel calls survives
     if attempt.recorded is None:
-        raise journal.stopped or Suspended(journal.session)
+        raise journal.why
     return attempt.recorded
 
 

@@ -1,12 +1,11 @@
 """One event: what happened in a session, as the bytes that are stored and chained."""
 
 import hashlib
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from flightlog import carry
+from flightlog import carry, clock
 from flightlog.errors import InvalidEvent
 
 WIRE_VERSION = 1
@@ -84,7 +83,7 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 def now() -> str:
     """The time now as the wire writes it: UTC, microseconds, `Z`."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def digest_of(body: bytes) -> str:

@@ -1,12 +1,11 @@
 """Opening a session: fold what is there, then own it by appending under expectation (section 7)."""
 
 import asyncio
-import secrets
-import time
 from collections.abc import Mapping
 
 from msgspec import Raw, Struct
 
+from flightlog import clock
 from flightlog import payload as payloads
 from flightlog import subject as names
 from flightlog.appender import Appended, Appender
@@ -53,7 +52,7 @@ class Opened(Struct, frozen=True):
 
 async def look(bus: Bus, wanted: Wanted, snapshot: Snapshot | None) -> Folded[SessionState]:
     """Fold what is there; wait for a base that has no seal yet. Raises when there is no session."""
-    deadline = time.monotonic() + SEAL_PATIENCE
+    deadline = clock.elapsed() + SEAL_PATIENCE
     while True:
         folded = await fold(bus, wanted.tenant, wanted.id, SESSION, snapshot=snapshot)
         match folded.presence:
@@ -65,7 +64,7 @@ async def look(bus: Bus, wanted: Wanted, snapshot: Snapshot | None) -> Folded[Se
                 return folded
             case "absent" if wanted.made_by is None:
                 raise NoSuchSession(wanted.id)
-        if time.monotonic() > deadline:
+        if clock.elapsed() > deadline:
             raise NoSuchSession(wanted.id, "its base is not sealed: the fork or import is not done")
         await asyncio.sleep(_LOOK_AGAIN)
 
@@ -78,8 +77,8 @@ async def own(
     After a conflict the new tail decides: another takeover in it means `Fenced` (two resumers never
     take turns), anything else is folded in and tried again.
     """
-    until = time.monotonic() + deadline
-    writer_id = secrets.token_hex(16)
+    until = clock.elapsed() + deadline
+    writer_id = f"{clock.bits(128):032x}"
     while True:
         journal.state = folded.state
         if folded.state.status in ENDED and not wanted.reopen:
@@ -87,7 +86,7 @@ async def own(
         appender = _appender(bus, wanted, folded, journal.appended)
         try:
             await appender.append(
-                _first(wanted, folded, writer_id), deadline=max(0.0, until - time.monotonic())
+                _first(wanted, folded, writer_id), deadline=max(0.0, until - clock.elapsed())
             )
             return Opened(folded, appender)
         except Fenced:

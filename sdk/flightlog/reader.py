@@ -1,12 +1,12 @@
 """Reading a session: its messages in pages, the reader's rule over them, a projection on top."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from typing import Generic, Literal, TypeVar
 
 from msgspec import Struct
 
+from flightlog import clock
 from flightlog import subject as names
 from flightlog.bus import Bus, Message
 from flightlog.chain import Branch, Chain, Gap, Head, Part, Pin, Stray, Writers
@@ -77,14 +77,14 @@ class Reading:
 
         Direct reads lag behind acks, so a short end is waited for, up to `LAG_DEADLINE`.
         """
-        began = time.monotonic()
+        began = clock.elapsed()
         pause = _LAG_FIRST
         while True:
             async for batch in self._look():
                 yield batch
             if self.read_to >= at_least and self._anchored:
                 break
-            self._check_patience(time.monotonic() - began, at_least)
+            self._check_patience(clock.elapsed() - began, at_least)
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LAG_MOST)
         if self.chain.gap is not None:

@@ -6,15 +6,14 @@ stops an author who thaws; then the key is free, and the events go.
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from typing import Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from flightlog import clock, keys
 from flightlog import event as events
-from flightlog import keys
 from flightlog import subject as names
 from flightlog.answer import Acked, Conflict, Full
 from flightlog.appender import ANSWER_TIMEOUT, Appender, pause
@@ -156,11 +155,11 @@ async def abandon(
     raises `SessionPurged`.
     """
     stream, subject = _place(bus, tenant, session)
-    until = time.monotonic() + deadline
+    until = clock.elapsed() + deadline
     base = await look(bus, tenant, session)
     while base.standing in ("absent", "open"):
         message = _tombstone(session, base, by=by, why=why)
-        left = until - time.monotonic()
+        left = until - clock.elapsed()
         found = await _store(bus, subject, message, session, base.sequence, deadline=left)
         base = Base("abandoned", found) if isinstance(found, int) else _base(found)
         if base.standing != "abandoned":  # the author wrote on: what matters is where he is now
@@ -186,9 +185,9 @@ async def _store(
     The answer table of DESIGN section 4: what is unclear is sent again, byte for byte.
     """
     stream = bus.layout.stream_of(session)
-    until = time.monotonic() + deadline
+    until = clock.elapsed() + deadline
     attempt = 0
-    while attempt == 0 or time.monotonic() < until:
+    while attempt == 0 or clock.elapsed() < until:
         answer = await bus.append(subject, [message], expected=expected, timeout=ANSWER_TIMEOUT)
         match answer:
             case Acked(sequence=sequence):

@@ -2,33 +2,32 @@
 
 import asyncio
 import contextlib
-import random
+import re
 import uuid
-from collections.abc import Callable, Coroutine, Mapping
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from flightlog import calling, carry, inbox, requesting, ruling
+from flightlog import calling, carry, clock, hooking, requesting, ruling
 from flightlog import payload as payloads
-from flightlog import subject as names
-from flightlog.bus import Bus, Listening, Message
+from flightlog.bus import Bus
 from flightlog.calling import Calling, Result
-from flightlog.errors import CallRefused, FlightlogError, InvalidValue
+from flightlog.errors import BusUnavailable, CallRefused, FlightlogError, InvalidValue
 from flightlog.event import Event
-from flightlog.inbox import Received
-from flightlog.journal import Journal
+from flightlog.journal import Journal, check_fits
+from flightlog.listener import Listener
 from flightlog.opening import Opened
 from flightlog.payload import Effect, OnResume, Policy, Purpose
 from flightlog.requesting import Requesting
-from flightlog.ruling import Owed
-from flightlog.state import ENDED, SessionState
-from flightlog.step import Call
+from flightlog.state import SessionState
+from flightlog.step import Call, Ended
 from flightlog.tool import policy_of
 
 Origin = Literal["human", "schedule", "peer", "system"]
 Status = Literal["completed", "failed", "cancelled"]
 
+_TYPE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _RESERVED = ("session_", "seal", "tombstone")
 
 
@@ -42,9 +41,8 @@ class Session:
 
     def __init__(self, bus: Bus, tenant: str, journal: Journal, opened: Opened) -> None:
         self._bus, self._tenant, self._journal, self._opened = bus, tenant, journal, opened
-        self._listening: tuple[Listening, ...] = ()
-        self._taking = asyncio.Lock()
-        self._hints: set[asyncio.Task[None]] = set()
+        self._naming = asyncio.Lock()
+        self.listener = Listener(bus, tenant, journal)
         self.id = journal.session
         self.replaying = True
 
@@ -69,24 +67,12 @@ class Session:
         self.replaying = False
         if self._journal.appender is None:
             return
-        subject = names.inbox_subject(self._tenant, self.id, "*", prefix=self._bus.layout.prefix)
-        live = names.log_subject(self._tenant, self.id, "live", prefix=self._bus.layout.prefix)
-        self._listening = await asyncio.gather(
-            self._bus.listen(subject, self._inbox_hint), self._bus.listen(live, self._live_hint)
-        )
-        await self._rule()
-        await self._take_inbox()
-
-    async def _rule(self) -> None:
-        """n calls in flight get exactly n rulings; no tool runs here."""
+        await self.listener.start()
         rulings = ruling.on_resume(self.state)
-        await asyncio.gather(*(self._record(each) for each in rulings))
-
-    async def _record(self, owed: Owed) -> None:
-        if isinstance(owed.payload, payloads.SessionSuspended):
-            await self._journal.suspend(owed.payload)
-        else:
-            await self._journal.record(owed.payload, parent=owed.parent_seq)
+        await asyncio.gather(
+            *(self._journal.record(r.payload, parent=r.parent_seq) for r in rulings)
+        )
+        await self.listener.take()
 
     async def append(self, type: str, payload: object, *, deadline: float | None = None) -> Event:
         """Append an event of any type: the primitive under all other calls.
@@ -94,12 +80,10 @@ class Session:
         Types of the wire's table are checked against it; names beginning with `session_` are the
         session's own. `deadline` in seconds for this append alone; hours are fine.
         """
-        if not type.isidentifier() or len(type) > 64 or type.startswith(_RESERVED):
+        if not _TYPE.fullmatch(type) or type.startswith(_RESERVED):
             raise InvalidValue("type", "it must be a short identifier that Flightlog does not use")
         raw = self._journal.pack(payload, type)
-        known = type in payloads.TYPES
-        if known and isinstance(payloads.decode(type, raw), payloads.Unknown):
-            raise InvalidValue(type, "its payload does not fit the wire's table")
+        check_fits(type, raw)
         return await self._journal.append(type, raw, deadline=deadline)
 
     async def user_message(
@@ -109,10 +93,14 @@ class Session:
 
         With `once`, a restarted script says it only the first time.
         """
-        if once is not None and self.state.was_said(once):
-            return
         packed = self._journal.pack(content, "content")
-        await self._journal.record(payloads.UserMessage(content=packed, origin=origin, once=once))
+        said = payloads.UserMessage(content=packed, origin=origin, once=once)
+        if once is None:
+            await self._journal.record(said)
+        elif not self.state.was_said(once):
+            async with self._named():
+                if not self.state.was_said(once):
+                    await self._journal.record(said)
 
     async def model_call(
         self,
@@ -172,8 +160,6 @@ class Session:
     ) -> Calling:
         """The two-step form of `tool_call`, for harnesses that own their executor."""
         asked = self._call(call, arguments, call_id)
-        if calling.recorded(self._journal, asked) is not None:
-            raise CallRefused(self.id, f"call {asked.call_id} has a result already")
         policy = self._policy(asked.name, None, on_resume, effect)
         return Calling(self._journal, asked, policy, once=None)
 
@@ -217,43 +203,40 @@ class Session:
 
     async def value(self, name: str, make: Callable[[], Any]) -> Any:
         """A value that is not deterministic: recorded the first time, returned ever after."""
-        if (known := self.state.value(name)) is not None:
-            return carry.unpack(known)
-        packed = self._journal.pack(make(), f"value {name}")
-        await self._journal.record(payloads.ValueRecorded(name=name, value=packed))
-        return carry.unpack(self.state.value(name) or packed)
+        if self.state.value(name) is None:
+            async with self._named():
+                if self.state.value(name) is None:
+                    packed = self._journal.pack(make(), f"value {name}")
+                    await self._journal.record(payloads.ValueRecorded(name=name, value=packed))
+        return carry.unpack(self.state.value(name) or payloads.NULL)
+
+    @contextlib.asynccontextmanager
+    async def _named(self) -> AsyncIterator[None]:
+        """One at a time, with what was given up but may be stored yet already in the state."""
+        async with self._naming:
+            await self._journal.quiet()
+            yield
 
     async def now(self, name: str) -> datetime:
         """The time when this was first asked for under `name`."""
-        stamp = await self.value(name, lambda: datetime.now(UTC).isoformat())
+        stamp = await self.value(name, lambda: clock.now().isoformat())
         return datetime.fromisoformat(stamp)
 
     async def uuid(self, name: str) -> str:
         """A random UUID, the same ever after."""
-        text: str = await self.value(name, lambda: str(uuid.uuid4()))
+        text: str = await self.value(name, lambda: str(uuid.UUID(int=clock.bits(128), version=4)))
         return text
 
     async def random(self, name: str) -> float:
         """A random number in [0, 1), the same ever after."""
-        number: float = await self.value(name, random.random)
+        number: float = await self.value(name, clock.fraction)
         return number
 
     async def hook(
         self, name: str, event: Any, *, run: Callable[..., Any], reason: str | None = None
     ) -> Any:
         """Record a hook's call and decision, and return the decision, decoded."""
-        packed = self._journal.pack(event, f"event of hook {name}")
-        asked = await self._journal.record(payloads.HookCall(hook=name, event=packed))
-        try:
-            decided = await self._journal.run(run, {"event": event})
-        except Exception as exc:
-            failed = payloads.HookDecision(reason=type(exc).__name__, outcome="failed")
-            await self._journal.record(failed, parent=asked.seq)
-            raise
-        stored = self._journal.pack(decided, f"decision of hook {name}")
-        made = payloads.HookDecision(decision=stored, reason=reason)
-        await self._journal.record(made, parent=asked.seq)
-        return carry.unpack(stored)
+        return await hooking.run(self._journal, name, event, run, reason=reason)
 
     async def checkpoint(self, data: Any, *, label: str | None = None) -> None:
         """Record the harness' own data; the last one is `state.checkpoint`."""
@@ -267,65 +250,43 @@ class Session:
 
     async def progress(self, chunk: Any) -> None:
         """Show something that need not be kept: core NATS, never stored, never read by a resume."""
-        await requesting.say_progress(self._bus, self._tenant, self.id, chunk)
+        await requesting.say_progress(self._bus, self._tenant, self._journal, chunk)
 
     async def end(
         self, status: Status = "completed", *, result: Any = None, error: str | None = None
     ) -> None:
         """End the session; further appends raise `SessionEnded`."""
-        packed = self._journal.pack(result, "result")
-        ended = payloads.SessionEnded(status=status, result=packed, error=error)
-        await self._journal.record(ended)
+        packed, why = self._journal.pack(result, "result"), self._journal.text(error)
+        ended = payloads.SessionEnded(status=status, result=packed, error=why)
+        await self._journal.end(ended)
 
     async def suspend(self, reason: str = "suspended") -> None:
-        """Stop the work, leave its calls in flight, and record that the session waits."""
-        await self._journal.suspend(payloads.SessionSuspended(reason=reason))
+        """Stop the work, leave its calls in flight, and record that the session waits. Idempotent.
+
+        Running calls raise `Suspended`, and so does all that would append after it.
+        """
+        said = self._journal.text(reason) or ""
+        await self._journal.suspend(payloads.SessionSuspended(reason=said))
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the inbox or another task has changed `state.next`; False after `timeout`."""
-        before = self.state.next
+        """Wait until the inbox or another task has changed `state.next`; False after `timeout`.
+
+        False at once in a session that has ended. Raises `Suspended` or `Fenced` when the work here
+        is over.
+        """
+        journal, before = self._journal, self.state.next
+        if isinstance(before, Ended):
+            return False
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
+                with contextlib.suppress(BusUnavailable):
+                    await self.listener.take()
                 while self.state.next == before:
-                    self._journal.changed.clear()
-                    await self._take_inbox()
-                    if self.state.next == before:
-                        await self._journal.changed.wait()
+                    if journal.stopped is not None:
+                        raise journal.stopped
+                    journal.changed.clear()
+                    await journal.changed.wait()
         return self.state.next != before
-
-    def look_into_inbox(self) -> None:
-        """Take what is new in the inbox soon; a hint, as the next opening takes it anyway."""
-        self._spawn(self._take_inbox())
-
-    async def _inbox_hint(self, _: Message) -> None:
-        self.look_into_inbox()
-
-    async def _live_hint(self, message: Message) -> None:
-        """Foreign messages on our subject are hints to look, as refused appends pass there too."""
-        if b"session_re" in message.body or b'"tombstone"' in message.body:
-            self._spawn(self._check_takeover())
-
-    async def _check_takeover(self) -> None:
-        appender = self._journal.appender
-        if appender is not None and (error := await appender.overtaken()) is not None:
-            self._journal.stop(error)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(_quietly(work))
-        self._hints.add(task)
-        task.add_done_callback(self._hints.discard)
-
-    async def _take_inbox(self) -> None:
-        async with self._taking:
-            after = self.state.inbox
-            async for received in inbox.received(self._bus, self._tenant, self.id, after=after):
-                await self._take(received)
-
-    async def _take(self, received: Received) -> None:
-        if self.state.status in ENDED:
-            return
-        for owed in inbox.events_for(self.state, received):
-            await self._record(owed)
 
     async def __aenter__(self) -> Self:
         return self
@@ -337,16 +298,10 @@ class Session:
         trace: TracebackType | None,
     ) -> None:
         """Record session_suspended, unless it ended, was suspended, or is not ours any more."""
-        for task in list(self._hints):
-            task.cancel()
-        for listening in self._listening:
-            await listening.close()
-        if self._journal.appender is None:
-            return
-        if not self._journal.halted and self.state.status == "running":
-            reason = "closed" if kind is None else kind.__name__
-            await self._journal.record_shielded(payloads.SessionSuspended(reason=reason))
-        await self._journal.appender.close()
+        try:
+            await self.listener.close()
+        finally:
+            await self._journal.leave("closed" if kind is None else kind.__name__)
 
 
 class EffectFailed(FlightlogError):
@@ -355,9 +310,3 @@ class EffectFailed(FlightlogError):
     def __init__(self, session: str, name: str, result: Result) -> None:
         self.session, self.name, self.result = session, name, result
         super().__init__(f"effect {name} of session {session} ended as {result.outcome}")
-
-
-async def _quietly(work: Coroutine[Any, Any, None]) -> None:
-    """Follow a hint; if that fails, the next append or `wait` meets the same trouble and says."""
-    with contextlib.suppress(FlightlogError):
-        await work

@@ -3,9 +3,8 @@
 import base64
 import hashlib
 import re
-import secrets
-import time
 
+from flightlog import clock
 from flightlog.errors import InvalidName
 
 PREFIX = "flightlog.v1"
@@ -24,8 +23,8 @@ def token(what: str, text: object) -> str:
 
 def mint() -> str:
     """A new session id: `sess_` and a UUIDv7 (RFC 9562, 5.7) in hex, so ids sort by time."""
-    stamp = time.time_ns() // 1_000_000
-    bits = (stamp << 80) | secrets.randbits(80)
+    stamp = clock.wall_ns() // 1_000_000
+    bits = (stamp << 80) | clock.bits(80)
     bits = (bits & ~(0xF << 76)) | (0x7 << 76)
     bits = (bits & ~(0x3 << 62)) | (0x2 << 62)
     return f"sess_{bits:032x}"
