@@ -1,129 +1,34 @@
-"""The one module that knows nats-py: a supervised connection that speaks the bus protocol."""
+"""JetStream as the bus protocol: appends under expectation, reads in pages, making streams."""
 
 import asyncio
 import base64
-import contextlib
 import json
-import logging
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 import nats.errors
-from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
 
 from flightlog import answer, layout
 from flightlog import subject as names
-from flightlog.answer import Answer, Unclear
+from flightlog.answer import Answer, Oversized, Unclear
 from flightlog.bus import Message, Outgoing, Page
-from flightlog.errors import BusUnavailable, LayoutRefused, NotPermitted
+from flightlog.errors import BusUnavailable, LayoutRefused
+from flightlog.link import CONNECT_TIMEOUT, PING_INTERVAL, RECONNECT_WAIT, Link
 
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 PAGE_MESSAGES = 1_000
 PAGE_BYTES = 1 << 20  # a page is what a reader holds in memory
-REQUEST_TIMEOUT = 5.0  # seconds for one answer; deadlines above are made of several
-CONNECT_TIMEOUT = 5.0
-_PING_INTERVAL = 10  # seconds; nats-py's 120 takes minutes to notice a half-open link
-_RECONNECT_WAIT = 0.2
-
-_log = logging.getLogger("flightlog.bus")
-Heard = Callable[[Message], Awaitable[None]]
+_ALL, _SOME = "all", "some"
+_NO_MESSAGE = 10037  # the one error of a read that means: there is none
+_ENABLE = "enable jetstream in the server and in the account"
 
 
-class _Client(Client):
-    """nats-py with a header parser that does not go one character at a time."""
-
-    async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
-        if not headers:
-            return None
-        first, *lines = headers.decode("utf-8", "replace").split("\r\n")
-        found = dict(line.split(": ", 1) for line in lines if ": " in line)
-        status = first[9:12]
-        return found | {"Status": status, "Description": first[13:]} if status else found
-
-
-class _Listening:
-    def __init__(self, bus: "NatsBus", subject: str, heard: Heard) -> None:
-        self._bus, self.subject, self.heard = bus, subject, heard
-        self.subscription: Subscription | None = None
-
-    async def close(self) -> None:
-        self._bus.listening.discard(self)
-        if self.subscription is not None:
-            with contextlib.suppress(nats.errors.Error):
-                await self.subscription.unsubscribe()
-
-
-class NatsBus:
-    """One connection to NATS; reconnects without end, and is rebuilt when nats-py closes it."""
+class NatsBus(Link):
+    """The bus protocol on a link."""
 
     layout: layout.Layout
-
-    def __init__(self, options: dict[str, Any]) -> None:
-        self._options = options
-        self._client: _Client | None = None
-        self._rebuilding = asyncio.Lock()
-        self._last_error: Exception | None = None
-        self._denied = ""
-        self.listening: set[_Listening] = set()
-        self.closed = False
-
-    @property
-    def max_payload(self) -> int:
-        """The largest body plus headers the server takes, in bytes."""
-        return self._client.max_payload if self._client else 1 << 20
-
-    @property
-    def where(self) -> str:
-        """The servers' addresses, without credentials: for messages."""
-        return ", ".join(url.rsplit("@", 1)[-1] for url in self._options["servers"])
-
-    @property
-    def connected(self) -> bool:
-        """Whether the link is up now."""
-        return self._client is not None and self._client.is_connected
-
-    async def open(self, timeout: float) -> None:
-        """Connect, or raise `BusUnavailable` or `NotPermitted` within `timeout` seconds."""
-        client = _Client()
-        try:
-            await asyncio.wait_for(
-                client.connect(error_cb=self._on_error, **self._options), timeout
-            )
-        except (OSError, TimeoutError, nats.errors.Error) as exc:
-            with contextlib.suppress(Exception):
-                await client.close()
-            raise self._unreachable(exc) from exc
-        self._client = client
-        for each in list(self.listening):
-            await self._subscribe(client, each)
-
-    def _unreachable(self, exc: Exception) -> Exception:
-        reason = self._last_error or exc
-        if "authorization" in str(reason).lower():
-            return NotPermitted(f"NATS at {self.where} refused the credentials")
-        return BusUnavailable(self.where, f"{type(reason).__name__} while connecting")
-
-    async def _on_error(self, exc: Exception) -> None:
-        self._last_error = exc
-        text = str(exc)
-        if "permissions violation" in text.lower():
-            self._denied = text
-        _log.debug("nats-py reported %s", type(exc).__name__)
-
-    async def client(self) -> _Client:
-        """The live client; a closed one (any unexpected -ERR closes it) is replaced first."""
-        if self._client is None or self._client.is_closed:
-            if self.closed:
-                raise BusUnavailable(self.where, "this connection was closed")
-            async with self._rebuilding:
-                if self._client is None or self._client.is_closed:
-                    await self.open(CONNECT_TIMEOUT)
-        if self._client is None:
-            raise BusUnavailable(self.where, "this connection was closed")
-        return self._client
 
     async def twin(self, *, echo: bool) -> "NatsBus":
         """Another connection to the same servers, with the same layout."""
@@ -132,45 +37,22 @@ class NatsBus:
         bus.layout = self.layout
         return bus
 
-    async def close(self) -> None:
-        """Close for good; nothing is flushed, as every append waits for its ack anyway."""
-        self.closed = True
-        if self._client is not None:
-            with contextlib.suppress(Exception):  # nats-py raises ConnectionResetError and others
-                await asyncio.wait_for(self._client.close(), 2.0)
-
-    async def request(
-        self,
-        subject: str,
-        body: bytes = b"",
-        *,
-        headers: dict[str, str] | None = None,
-        timeout: float = REQUEST_TIMEOUT,
-    ) -> Msg:
-        """One request and its answer, else `BusUnavailable`, or `NotPermitted` if so told."""
-        self._denied = ""
-        try:
-            client = await self.client()
-            return await client.request(subject, body, timeout=timeout, headers=headers)
-        except (nats.errors.Error, OSError, TimeoutError) as exc:
-            if f'"{subject}"' in self._denied:
-                raise NotPermitted(f"NATS refused to let us publish to {subject}") from exc
-            raise BusUnavailable(self.where, type(exc).__name__) from exc
-
     async def append(
         self, subject: str, messages: Sequence[Outgoing], *, expected: int, timeout: float
     ) -> Answer:
         """Store messages under an expectation; see `flightlog.bus.Bus.append`."""
         batch = uuid.uuid4().hex if len(messages) > 1 else None
-        last = len(messages) - 1
+        ready = [
+            (each.body, _headers(each, n, expected, batch, last=n == len(messages) - 1))
+            for n, each in enumerate(messages)
+        ]
+        if any(_size(body, headers) > self.max_payload for body, headers in ready):
+            return Oversized(self.max_payload)  # sent, it would close the connection for good
+        body, headers = ready.pop()
         try:
-            client = await self.client()
-            for n, message in enumerate(messages[:-1]):
-                await client.publish(
-                    subject, message.body, headers=_headers(message, n, expected, batch)
-                )
-            headers = _headers(messages[-1], last, expected, batch, commit=True)
-            reply = await self.request(subject, messages[-1].body, headers=headers, timeout=timeout)
+            for each, its in ready:
+                await (await self.client()).publish(subject, each, headers=its)
+            reply = await self.request(subject, body, headers=headers, timeout=timeout)
         except (nats.errors.Error, OSError, BusUnavailable) as exc:
             return Unclear(type(exc.__cause__ or exc).__name__)
         return answer.read(reply.data, stream=self._stream(subject), limit=self.max_payload)
@@ -187,7 +69,7 @@ class NatsBus:
         if leader:
             return _from_leader(await self.api(f"STREAM.MSG.GET.{stream}", query))
         reply = await self.request(f"$JS.API.DIRECT.GET.{stream}", query)
-        return None if _status(reply) == "404" else _message(reply)
+        return None if _status(reply) == "404" else _stored(reply)
 
     async def last(self, stream: str, subject: str) -> Message | None:
         """The last message on `subject`, as the leader sees it, or None."""
@@ -206,68 +88,19 @@ class NatsBus:
         done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
         async def took(msg: Msg) -> None:
-            if status := _status(msg):
-                if not done.done():
-                    done.set_result(status if status != "204" else _pending(msg))
-            else:
-                messages.append(_message(msg))
+            if not _status(msg):
+                messages.append(_stored(msg))
+            elif not done.done():
+                done.set_result(_end(msg))
 
-        await self._ask(f"$JS.API.DIRECT.GET.{stream}", json.dumps(query).encode(), took, done)
-        outcome = done.result()
-        if outcome not in ("404", "0") and not outcome.isdigit():
-            raise BusUnavailable(self.where, f"a read was answered {outcome}")
-        return Page(messages, more=outcome not in ("404", "0"))
-
-    async def _ask(
-        self,
-        subject: str,
-        query: bytes,
-        took: Callable[[Msg], Awaitable[None]],
-        done: "asyncio.Future[str]",
-    ) -> None:
-        try:
-            client = await self.client()
-            inbox = client.new_inbox()
-            subscription = await client.subscribe(inbox, cb=took, pending_bytes_limit=0)
-            try:
-                await client.publish(subject, query, reply=inbox)
-                await asyncio.wait_for(done, REQUEST_TIMEOUT)
-            finally:
-                with contextlib.suppress(nats.errors.Error):
-                    await subscription.unsubscribe()
-        except (nats.errors.Error, OSError, TimeoutError) as exc:
-            raise BusUnavailable(self.where, f"{type(exc).__name__} while reading") from exc
-
-    async def listen(self, subject: str, heard: Heard) -> _Listening:
-        """Call `heard` for each core message on `subject`, over reconnects and rebuilds."""
-        listening = _Listening(self, subject, heard)
-        await self._subscribe(await self.client(), listening)
-        self.listening.add(listening)
-        return listening
-
-    async def _subscribe(self, client: _Client, listening: _Listening) -> None:
-        async def took(msg: Msg) -> None:
-            await listening.heard(Message(msg.subject, 0, msg.data))
-
-        listening.subscription = await client.subscribe(listening.subject, cb=took)
-        await client.flush()
-
-    async def say(self, subject: str, body: bytes) -> None:
-        """Publish on core NATS; lost when the link is down."""
-        with contextlib.suppress(nats.errors.Error, OSError, BusUnavailable):
-            await (await self.client()).publish(subject, body)
+        await self.read(f"$JS.API.DIRECT.GET.{stream}", json.dumps(query).encode(), took, done)
+        if done.result() not in (_ALL, _SOME):
+            raise BusUnavailable(self.where, f"a read of {stream} was answered {done.result()}")
+        return Page(messages, more=done.result() == _SOME)
 
     async def api(self, verb: str, body: bytes = b"") -> dict[str, Any]:
         """One JetStream API call; its error, if any, stays in the answer."""
-        try:
-            reply = await self.request(f"$JS.API.{verb}", body)
-        except BusUnavailable as exc:
-            if isinstance(exc.__cause__, nats.errors.NoRespondersError):
-                raise LayoutRefused(
-                    f"NATS at {self.where} has no JetStream for us",
-                    advice="enable jetstream in the server and in the account",
-                ) from exc
-            raise
+        reply = await self.request(f"$JS.API.{verb}", body)
         found: dict[str, Any] = json.loads(reply.data)
         return found
 
@@ -275,16 +108,23 @@ class NatsBus:
         """The settings of every stream on the broker."""
         found: list[Mapping[str, Any]] = []
         while True:
-            answered = await self.api("STREAM.LIST", json.dumps({"offset": len(found)}).encode())
-            if "error" in answered:
-                raise LayoutRefused(
-                    f"listing streams failed: {answered['error'].get('description')}",
-                    advice="enable jetstream in the server and in the account",
-                )
+            answered = await self._list_streams(len(found))
             rows = answered.get("streams") or []
             found += [row["config"] for row in rows]
             if not rows or len(found) >= answered.get("total", 0):
                 return found
+
+    async def _list_streams(self, offset: int) -> dict[str, Any]:
+        try:
+            answered = await self.api("STREAM.LIST", json.dumps({"offset": offset}).encode())
+        except BusUnavailable as exc:
+            if not isinstance(exc.__cause__, nats.errors.NoRespondersError):
+                raise
+            raise LayoutRefused(f"NATS at {self.where} has no JetStream", advice=_ENABLE) from exc
+        if "error" in answered:
+            why = answered["error"].get("description")
+            raise LayoutRefused(f"NATS at {self.where} lists no streams: {why}", advice=_ENABLE)
+        return answered
 
     async def subjects(self, stream: str, *, filter: str = ">") -> AsyncIterator[dict[str, int]]:
         """Pages of a stream's subjects, each with its number of messages, as the leader knows."""
@@ -309,15 +149,9 @@ class NatsBus:
             raise BusUnavailable(stream, str(answered["error"].get("description")))
         return int(answered.get("purged", 0))
 
-    @property
-    def server_version(self) -> tuple[int, ...]:
-        """The connected server's version."""
-        text = self._client.connected_server_version if self._client else None
-        return (text.major, text.minor, text.patch) if text else (0, 0, 0)
-
 
 def _headers(
-    message: Outgoing, n: int, expected: int, batch: str | None, *, commit: bool = False
+    message: Outgoing, n: int, expected: int, batch: str | None, *, last: bool
 ) -> dict[str, str]:
     headers = dict(message.headers)  # nats-py is known to keep and change what it is handed
     if n == 0:
@@ -325,30 +159,46 @@ def _headers(
     if batch:
         headers["Nats-Batch-Id"] = batch
         headers["Nats-Batch-Sequence"] = str(n + 1)
-        if commit:
+        if last:
             headers["Nats-Batch-Commit"] = "1"
     return headers
+
+
+def _size(body: bytes, headers: dict[str, str]) -> int:
+    lines = sum(len(name) + len(value.encode()) + 4 for name, value in headers.items())
+    return len(body) + lines + len("NATS/1.0\r\n\r\n")
 
 
 def _status(msg: Msg) -> str:
     return (msg.headers or {}).get("Status", "")
 
 
-def _pending(msg: Msg) -> str:
-    return (msg.headers or {}).get("Nats-Num-Pending", "0")
+def _end(msg: Msg) -> str:
+    """How a batched read ended: all that this replica has, a full page, or the server's refusal."""
+    match _status(msg):
+        case "204":
+            return _ALL if (msg.headers or {}).get("Nats-Num-Pending", "0") == "0" else _SOME
+        case "404":
+            return _ALL
+        case status:
+            return status
 
 
-def _message(msg: Msg) -> Message:
+def _stored(msg: Msg) -> Message:
     headers = msg.headers or {}
-    return Message(headers["Nats-Subject"], int(headers["Nats-Sequence"]), msg.data)
+    try:
+        return Message(headers["Nats-Subject"], int(headers["Nats-Sequence"]), msg.data)
+    except (KeyError, ValueError):
+        raise BusUnavailable("a replica", f"a read was answered {_status(msg)}") from None
 
 
 def _from_leader(answered: dict[str, Any]) -> Message | None:
     found = answered.get("message")
     if found is None:
-        if answered.get("error", {}).get("code") == 404:
+        code = answered.get("error", {}).get("err_code")
+        if code == _NO_MESSAGE:
             return None
-        raise BusUnavailable("the leader", f"error {answered.get('error', {}).get('err_code')}")
+        raise BusUnavailable("the stream's leader", f"error {code}")
     return Message(found["subject"], found["seq"], base64.b64decode(found.get("data", "")))
 
 
@@ -392,8 +242,8 @@ async def connect_bare(
             "name": name,
             "pending_size": 0,  # otherwise a publish that timed out is stored later all the same
             "max_reconnect_attempts": -1,
-            "reconnect_time_wait": _RECONNECT_WAIT,
-            "ping_interval": _PING_INTERVAL,
+            "reconnect_time_wait": RECONNECT_WAIT,
+            "ping_interval": PING_INTERVAL,
             "inbox_prefix": inbox_prefix,
             "no_echo": not echo,
         }
