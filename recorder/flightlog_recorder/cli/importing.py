@@ -1,0 +1,133 @@
+"""`flightlog import`: foreign transcripts into sessions."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flightlog import FlightlogError, Log
+from flightlog.errors import BusUnavailable, LayoutRefused, NotPermitted
+from flightlog_recorder.cli import target
+from flightlog_recorder.cli.output import (
+    Exit,
+    Usage,
+    fields,
+    note,
+    number,
+    plural,
+    printable,
+    say,
+    show_json_line,
+)
+from flightlog_recorder.cli.target import Labels, Target
+from flightlog_recorder.importer import Imported, Report, read_claude_code
+from flightlog_recorder.importer.intake import Taken, take
+
+TOLD = 10  # flagged lines of one file; the rest is counted
+
+app = typer.Typer(no_args_is_help=True, help="Turn foreign transcripts into sessions.")
+
+
+@app.command("claude-code")
+def claude_code(
+    context: typer.Context,
+    *,
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Transcripts (.jsonl).")],
+    key: Annotated[str | None, typer.Option(help="A key for the session; for one file.")] = None,
+    label: Labels = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="One JSON document a file, for machines.")
+    ] = False,
+) -> None:
+    """Import Claude Code's transcripts, each as a new session. The same file again adds nothing.
+
+    Nobody is notified of an imported event. A file that has grown since becomes a new session that
+    names the earlier one. Bad lines are kept raw and flagged. Exit code 1 if a file was refused.
+    """
+    target.run(_import(target.of(context), files, key, label, json=json))
+
+
+async def _import(
+    where: Target, files: list[Path], key: str | None, label: list[str] | None, *, json: bool
+) -> Exit:
+    if key is not None and len(files) > 1:
+        raise Usage("--key stands for one session, so it goes with one file")
+    labels = target.labels(label)
+    refused = 0
+    async with where.log(provision=None) as log:
+        for path in files:
+            try:
+                await _take(log, path, key, labels, json=json)
+            except (BusUnavailable, LayoutRefused, NotPermitted):
+                raise
+            except FlightlogError as exc:
+                refused += 1
+                note(str(exc))
+                if json:
+                    show_json_line({"file": str(path), "error": str(exc)})
+    return Exit.PROBLEM if refused else Exit.FINE
+
+
+async def _take(
+    log: Log, path: Path, key: str | None, labels: dict[str, str], *, json: bool
+) -> None:
+    imported = await asyncio.to_thread(read_claude_code, path)
+    taken = await take(log.bus, log.tenant, imported, key=key, labels=labels)
+    if json:
+        show_json_line(_document(path, imported, taken))
+    else:
+        _tell(path, imported, taken)
+
+
+def _tell(path: Path, imported: Imported, taken: Taken) -> None:
+    report = imported.report
+    made = taken.made == "new"
+    word = ("imported  ", "bold green") if made else ("was there ", "dim")
+    say(word, printable(str(path)))
+    grown = f", grown from {taken.earlier}" if taken.earlier else ""
+    say(f"          session {taken.session}, {plural(taken.events, 'event')}{grown}")
+    say(f"          {_account(report)}")
+    say(f"          {_tokens(report)}")
+    for line in _remarks(report):
+        say(f"          {line}")
+
+
+def _account(report: Report) -> str:
+    view_only = sum(report.view_only.values())
+    parts = [plural(report.lines, "line"), f"{number(report.recorded)} became events"]
+    if view_only:
+        names = ", ".join(
+            f"{printable(n)} {number(c)}" for n, c in sorted(report.view_only.items())
+        )
+        parts.append(f"{number(view_only)} only for viewers ({names})")
+    if report.kept:
+        parts.append(f"{number(report.kept)} unreadable, kept raw")
+    return ", ".join(parts)
+
+
+def _tokens(report: Report) -> str:
+    used = report.usage
+    text = f"{number(used.input_total)} tokens in, {number(used.output_tokens)} out"
+    bounds = (
+        f"; at least: {plural(used.lower_bounds, 'answer')} cut off" if used.lower_bounds else ""
+    )
+    return f"{text} over {plural(used.messages, 'answer')}{bounds}"
+
+
+def _remarks(report: Report) -> list[str]:
+    lines = []
+    if report.orphan_calls or report.orphan_results:
+        calls = plural(report.orphan_calls, "call")
+        results = plural(report.orphan_results, "result")
+        lines.append(f"orphans: {calls} without a result, {results} without a call")
+    lines += [f"line {flag.line}: {printable(flag.why)}" for flag in report.flagged[:TOLD]]
+    if (rest := len(report.flagged) - TOLD) > 0:
+        lines.append(f"and {plural(rest, 'more flagged line', 'more flagged lines')}")
+    return lines
+
+
+def _document(path: Path, imported: Imported, taken: Taken) -> dict[str, Any]:
+    report = {**fields(imported.report), "balanced": imported.report.balanced}
+    source = {"format": imported.format, "id": imported.source_id, "hash": imported.hash}
+    return {"file": str(path), **fields(taken), "source": source, "report": report}

@@ -1,0 +1,166 @@
+"""`flightlog ls`: the sessions of a tenant, from the catalog."""
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.text import Text
+
+from flightlog import catalog, floor
+from flightlog.catalog import Cursor, Page, Row
+from flightlog.log import Log
+from flightlog_recorder.cli import target
+from flightlog_recorder.cli.output import (
+    Cell,
+    Usage,
+    fields,
+    is_terminal,
+    note,
+    number,
+    printable,
+    show_json,
+    show_table,
+)
+from flightlog_recorder.cli.target import Json, Labels, Target
+
+COLUMNS = ("session", "status", "events", "tokens", "active", "key", "labels")
+STYLES = {
+    "running": "green",
+    "suspended": "yellow",
+    "completed": "dim",
+    "failed": "red",
+    "cancelled": "magenta",
+}
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Which sessions to list, as the options say."""
+
+    status: str | None
+    waiting: str | None
+    label: list[str] | None
+    key: str | None
+    after: str | None
+    limit: int
+
+
+def ls(
+    context: typer.Context,
+    *,
+    status: Annotated[
+        str | None, typer.Option(help=f"One of {', '.join(catalog.STATUSES)}.")
+    ] = None,
+    waiting: Annotated[
+        str | None, typer.Option(help=f"For what: {', '.join(catalog.WAITING)}.")
+    ] = None,
+    label: Labels = None,
+    key: Annotated[str | None, typer.Option(help="The session of this key.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Sessions at most.")] = 50,
+    after: Annotated[str | None, typer.Option(help="Go on where a listing ended.")] = None,
+    json: Json = False,
+) -> None:
+    """List sessions, latest activity first, from the catalog: about 2 s behind the log."""
+    wanted = Wanted(status=status, waiting=waiting, label=label, key=key, after=after, limit=limit)
+    target.run(_ls(target.of(context), wanted, json=json))
+
+
+async def _ls(where: Target, wanted: Wanted, *, json: bool) -> None:
+    _check("--status", wanted.status, catalog.STATUSES)
+    _check("--waiting", wanted.waiting, catalog.WAITING)
+    if where.redis is None:
+        raise Usage("ls reads the catalog, which is in Redis: give --redis or FLIGHTLOG_REDIS_URL")
+    async with where.log() as log:
+        page, rebuilding = await _page(log, wanted), await _rebuilding(log)
+    if json:
+        rows = [fields(row) for row in page.rows]
+        show_json({"sessions": rows, "after": _place(page.after), "rebuilding": rebuilding})
+        return
+    _tell(page, wanted, rebuilding)
+
+
+def _check(option: str, value: str | None, words: tuple[str, ...]) -> None:
+    if value is not None and value not in words:
+        raise Usage(f"{option} is one of {', '.join(words)}")
+
+
+def _cursor(text: str | None) -> Cursor | None:
+    if text is None:
+        return None
+    activity, _, session = text.partition(".")
+    if not activity.isdigit() or not session:
+        raise Usage("--after takes what an earlier listing named")
+    return Cursor(int(activity), session)
+
+
+def _place(cursor: Cursor | None) -> str | None:
+    return None if cursor is None else f"{cursor.activity}.{cursor.session}"
+
+
+async def _page(log: Log, wanted: Wanted) -> Page:
+    return await log.sessions(
+        status=wanted.status,
+        waiting=wanted.waiting,
+        labels=target.labels(wanted.label),
+        key=wanted.key,
+        after=_cursor(wanted.after),
+        limit=wanted.limit,
+    )
+
+
+async def _rebuilding(log: Log) -> list[str]:
+    """Streams whose sessions may be missing here."""
+    if log.store is None:
+        return []
+    return await floor.rebuilding(log.store, log.bus.layout.streams)
+
+
+def _tell(page: Page, wanted: Wanted, rebuilding: list[str]) -> None:
+    now = datetime.now(UTC)
+    if page.rows:
+        show_table(COLUMNS, [_row(row, now) for row in page.rows], right="events tokens")
+    else:
+        note("no such session in the catalog" if _is_narrow(wanted) else "no sessions yet")
+    if page.after is not None:
+        note(f"there are more: flightlog ls --after {_place(page.after)}")
+    if rebuilding:
+        note(f"the catalog is being rebuilt ({', '.join(rebuilding)}): sessions may be missing")
+
+
+def _is_narrow(wanted: Wanted) -> bool:
+    return any((wanted.status, wanted.waiting, wanted.label, wanted.key, wanted.after))
+
+
+def _row(row: Row, now: datetime) -> list[Cell]:
+    used = sum(row.usage.values())
+    return [
+        row.session,
+        _status(row),
+        number(row.seq),
+        number(used) if used else "",
+        _when(row.last_ts, now),
+        printable(row.key or ""),
+        printable(" ".join(f"{name}={value}" for name, value in sorted(row.labels.items()))),
+    ]
+
+
+def _status(row: Row) -> Text:
+    if row.error is not None:
+        return Text("damaged", "bold red")
+    waits = row.waiting == "decide" and row.status in ("running", "suspended")
+    words = f"{row.status}, asks" if waits else row.status
+    return Text(words, "bold yellow" if waits else STYLES.get(row.status, ""))
+
+
+def _when(stamp: str | None, now: datetime) -> str:
+    """For people: how long ago; for a pipe: the time itself."""
+    if stamp is None or not is_terminal():
+        return stamp or ""
+    try:
+        passed = (now - datetime.fromisoformat(stamp)).total_seconds()
+    except ValueError:
+        return printable(stamp)
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if passed >= size:
+            return f"{int(passed // size)} {unit} ago"
+    return "now"

@@ -1,0 +1,138 @@
+"""`flightlog tail`: a session's last events, and those that come."""
+
+import asyncio
+import sys
+from collections import deque
+from typing import Annotated
+
+import typer
+
+from flightlog import Event, Log
+from flightlog.bus import Message
+from flightlog.errors import BusUnavailable, NoSuchSession, SessionPurged
+from flightlog_recorder.cli import target
+from flightlog_recorder.cli.output import note, printable, say
+from flightlog_recorder.cli.target import Target
+from flightlog_recorder.inspect.follow import Following, Rewound
+from flightlog_recorder.inspect.telling import tell
+
+LOOK_FIRST, LOOK_MOST = 0.02, 1.0  # seconds between looks: a replica lags, a hint may be lost
+
+STYLES = {
+    "user_message": "bold cyan",
+    "model_response": "green",
+    "tool_call": "yellow",
+    "tool_result": "yellow",
+    "decision_requested": "bold red",
+    "decision_made": "bold magenta",
+}
+
+
+def tail(
+    context: typer.Context,
+    *,
+    session: Annotated[str | None, typer.Argument(help="A session's id, or its key.")] = None,
+    key: Annotated[str | None, typer.Option(help="A session's key.")] = None,
+    last: Annotated[int, typer.Option("-n", min=0, help="How many of the last events.")] = 20,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the stored bodies, one a line.")
+    ] = False,
+) -> None:
+    """Print a session's last events; with --follow every later one, once and in order."""
+    target.run(_tail(target.of(context), session, key, last, follow=follow, json=json))
+
+
+async def _tail(
+    where: Target, session: str | None, key: str | None, last: int, *, follow: bool, json: bool
+) -> None:
+    async with where.log() as log:
+        found = await target.session_id(log, session, key=key)
+        following = Following(log.bus, log.tenant, found)
+        async with log.watch(found) as hints:
+            for event in await _history(following, last):
+                _show(event, json=json)
+            _check(following)
+            if follow:
+                await _Live(log, following, json=json).run(hints)
+
+
+async def _history(following: Following, last: int) -> deque[Event]:
+    kept: deque[Event] = deque(maxlen=last)
+    async for found in following.more():
+        if isinstance(found, Rewound):
+            kept = deque((event for event in kept if event.seq <= found.to), maxlen=last)
+        else:
+            kept.extend(found)
+    return kept
+
+
+def _check(following: Following) -> None:
+    if following.presence == "purged":
+        raise SessionPurged(following.session)
+    if following.seq == 0:
+        raise NoSuchSession(following.session)
+
+
+class _Live:
+    """Prints what comes: a hint says when to look, the log alone says what there is."""
+
+    def __init__(self, log: Log, following: Following, *, json: bool) -> None:
+        self._log, self._following, self._json = log, following, json
+        self._down = False
+
+    async def run(self, hints: "asyncio.Queue[Message]") -> None:
+        """Go on until the session is purged."""
+        while True:
+            heard = await _heard(hints)
+            pause = LOOK_FIRST
+            while not await self._look() and heard and hints.empty() and pause <= LOOK_MOST:
+                await asyncio.sleep(pause)
+                pause *= 2
+
+    async def _look(self) -> bool:
+        """Print what is new; whether there was anything."""
+        before = self._following.seq
+        try:
+            async for found in self._following.more():
+                self._print(found)
+            self._down = False
+        except BusUnavailable as exc:
+            if not self._down:
+                note(f"{exc}; still trying")
+            self._down = True
+            await asyncio.sleep(LOOK_MOST)
+        _check(self._following)
+        return self._following.seq != before
+
+    def _print(self, found: list[Event] | Rewound) -> None:
+        if isinstance(found, Rewound):
+            note(f"what came after seq {found.to} was a fenced writer's and does not count")
+            return
+        for event in found:
+            _show(event, json=self._json)
+
+
+async def _heard(hints: "asyncio.Queue[Message]") -> bool:
+    """Wait for a hint, but not for ever: hints may be lost. Whether one came."""
+    try:
+        await asyncio.wait_for(hints.get(), LOOK_MOST)
+    except TimeoutError:
+        return False
+    while not hints.empty():
+        hints.get_nowait()
+    return True
+
+
+def _show(event: Event, *, json: bool) -> None:
+    if json:
+        sys.stdout.buffer.write(event.body + b"\n")
+        sys.stdout.buffer.flush()
+        return
+    when = event.ts[11:19] if len(event.ts) > 19 else event.ts
+    style = STYLES.get(event.type, "")
+    say(
+        (f"{event.seq:>6}  {printable(when)}  ", "dim"),
+        (f"{printable(event.type):<18}  ", style),
+        printable(tell(event)),
+    )
