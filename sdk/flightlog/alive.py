@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import os
 import socket
 
@@ -10,7 +11,8 @@ from msgspec import Struct
 
 from flightlog import clock
 from flightlog import subject as names
-from flightlog.bus import Bus, Message
+from flightlog.bus import Bus, Listening, Message
+from flightlog.errors import FlightlogError
 
 BEAT_SECONDS = 5.0
 MISSED = 3  # beats; nobody is taken for dead before
@@ -60,20 +62,27 @@ class Beats:
         self._closed.append(session)
 
     async def close(self) -> None:
-        """Stop beating."""
+        """Stop beating, and say which sessions are closed."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+            await self._beat(full=False)
 
     async def _run(self) -> None:
-        listening = await self._bus.listen(self._subject, self._heard)
-        with contextlib.suppress(asyncio.CancelledError):
-            count = 0
-            while True:
-                await self._beat(full=count % _FULL_EVERY == 0)
-                count += 1
+        listening = await self._listen()
+        try:
+            for count in itertools.count():
+                if self._writing or self._closed:
+                    await self._beat(full=count % _FULL_EVERY == 0)
                 await asyncio.sleep(BEAT_SECONDS)
-        await listening.close()
+        finally:
+            await listening.close()
+
+    async def _listen(self) -> Listening:
+        while True:
+            with contextlib.suppress(FlightlogError):
+                return await self._bus.listen(self._subject, self._heard)
+            await asyncio.sleep(BEAT_SECONDS)
 
     async def _beat(self, *, full: bool) -> None:
         beat = Beat(

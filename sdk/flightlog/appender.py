@@ -1,12 +1,12 @@
 """The thin IO around the writer: one queue, one task that drains it, one future per append."""
 
 import asyncio
-import random
 from collections import deque
 from collections.abc import Callable
 
+from flightlog import clock
 from flightlog.bus import Bus
-from flightlog.errors import BusUnavailable, FlightlogError, TooLarge
+from flightlog.errors import BusUnavailable, FlightlogError, NotPermitted, TooLarge
 from flightlog.event import Event
 from flightlog.writer import (
     HEADER_ROOM,
@@ -40,7 +40,6 @@ class Appender:
         self._queued_bytes = 0
         self._room = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
-        self._reading: ReadAfter | None = None
         self.error: FlightlogError | None = None
         self.trouble = ""
 
@@ -51,15 +50,18 @@ class Appender:
         yet is withdrawn, one that was stays at the head of the queue until it is resolved.
         """
         self._check(draft)
-        future = await self._enqueue(draft)
         try:
             async with asyncio.timeout(deadline):
-                return await future
+                return await self._stored(draft)
         except TimeoutError:
-            self._withdraw(draft, future)
             where = f"stream {self._stream}"
             why = self.trouble or "no ack in time"
             raise BusUnavailable(where, why, session=self.writer.session) from None
+
+    async def _stored(self, draft: Draft) -> Event:
+        future = await self._enqueue(draft)
+        try:
+            return await future
         except asyncio.CancelledError:
             self._withdraw(draft, future)
             raise
@@ -99,8 +101,14 @@ class Appender:
             sequence = message.sequence
         return None
 
+    async def caught_up(self) -> None:
+        """Wait until what is queued now is resolved, one way or the other."""
+        last = self._waiting[-1][0] if self._waiting else None
+        async with self._room:
+            await self._room.wait_for(lambda: all(draft is not last for draft, _ in self._waiting))
+
     async def settle(self, deadline: float) -> bool:
-        """Wait until all that is queued is resolved; False when `deadline` seconds are not enough."""
+        """Wait until all that is queued is resolved; False if `deadline` seconds are not enough."""
         if self._task is not None and not self._task.done():
             await asyncio.wait([self._task], timeout=deadline)
         return self.error is None and self.writer.idle
@@ -112,47 +120,49 @@ class Appender:
             await asyncio.wait([self._task])
 
     async def _drain(self) -> None:
-        action: Action = self.writer.next()
-        while True:
-            action = await self._do(action)
+        while not self.writer.idle and self.error is None:
+            action: Action = self.writer.next()
+            while not isinstance(action, Stored | Failed):
+                action = await self._do(action)
             if isinstance(action, Failed):
-                await self._fail(action)
-                return
-            if isinstance(action, Stored):
-                await self._resolve(action.events)
-                if self.writer.idle:
-                    return
-                action = self.writer.next()
+                self._fail(action)
+            else:
+                self._resolve(action.events)
+            async with self._room:
+                self._room.notify_all()
 
     async def _do(self, action: Action) -> Action:
         match action:
-            case Send(messages=messages, expected=expected):
-                answer = await self._bus.append(
-                    self._subject, messages, expected=expected, timeout=ANSWER_TIMEOUT
-                )
-                return self.writer.answered(answer)
+            case Send():
+                return await self._send(action)
             case ReadAfter():
-                self._reading = action
                 return await self._look(action)
             case Pause(attempt=attempt, why=why):
                 self.trouble = why
                 await asyncio.sleep(pause(attempt))
-                if self._reading is not None:
-                    return self._reading
                 return self.writer.next()
             case Stored() | Failed():
                 return action
 
+    async def _send(self, action: Send) -> Action:
+        try:
+            answer = await self._bus.append(
+                self._subject, action.messages, expected=action.expected, timeout=ANSWER_TIMEOUT
+            )
+        except NotPermitted as exc:
+            return Failed(exc)
+        return self.writer.answered(answer)
+
     async def _look(self, action: ReadAfter) -> Action:
         try:
-            message = await self._bus.after(self._stream, self._subject, action.sequence)
+            message = await self._bus.after(
+                self._stream, self._subject, action.sequence, leader=action.leader
+            )
         except BusUnavailable:
             return Pause(3, "the log cannot be read")
-        if message is not None:
-            self._reading = None
         return self.writer.found(message)
 
-    async def _resolve(self, events: list[Event]) -> None:
+    def _resolve(self, events: list[Event]) -> None:
         self.trouble = ""
         for event in events:
             draft, future = self._waiting.popleft()
@@ -160,10 +170,8 @@ class Appender:
             self._appended(event)
             if not future.done():
                 future.set_result(event)
-        async with self._room:
-            self._room.notify_all()
 
-    async def _fail(self, failed: Failed) -> None:
+    def _fail(self, failed: Failed) -> None:
         if failed.final:
             self.error = failed.error
         while self._waiting:
@@ -171,11 +179,9 @@ class Appender:
             if not future.done():
                 future.set_exception(failed.error)
         self._queued_bytes = 0
-        async with self._room:
-            self._room.notify_all()
 
 
 def pause(attempt: int) -> float:
     """Seconds before try `attempt` + 1: doubling, half of it jitter."""
     most: float = min(_PAUSE_FIRST * 2**attempt, _PAUSE_MOST)
-    return most / 2 + random.random() * most / 2  # noqa: S311
+    return most / 2 + clock.fraction() * most / 2

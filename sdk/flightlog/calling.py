@@ -179,7 +179,8 @@ def recorded(journal: Journal, call: Call) -> Result | None:
             raise CallRefused(journal.session, why)
         case None if call.announced_by is not None:
             raise CallRefused(journal.session, f"call {call.call_id} is of an earlier turn")
-    return None
+        case _:
+            return None
 
 
 def _result(known: CallState) -> Result | None:

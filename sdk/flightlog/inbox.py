@@ -1,15 +1,18 @@
 """What others ask of a session: they write to its inbox, its writer records the items as events."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, Literal, assert_never
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from flightlog import carry, ruling
 from flightlog import subject as names
 from flightlog.answer import Acked, Conflict, Full
 from flightlog.bus import Bus, Outgoing
+from flightlog.carry import Redact
 from flightlog.errors import BusUnavailable, LogFull
 from flightlog.layout import INBOX_STREAM
 from flightlog.payload import (
@@ -25,6 +28,7 @@ from flightlog.state import SessionState
 
 _TIMEOUT = 5.0  # seconds for one answer
 _TRIES = 5
+_PAUSE = 0.2  # seconds between tries
 
 
 class _Item(Struct, frozen=True, kw_only=True, tag_field="kind", omit_defaults=True):
@@ -87,6 +91,8 @@ async def send(bus: Bus, tenant: str, session: str, item: Item, *, id: str | Non
                 return last or 0
             case Full(stream=stream):
                 raise LogFull(session, stream)
+            case _:
+                await asyncio.sleep(_PAUSE)
     raise BusUnavailable(INBOX_STREAM, "the item was not acknowledged", session=session)
 
 
@@ -128,9 +134,28 @@ def decision(
     )
 
 
-def events_for(state: SessionState, received: Received) -> list[Owed]:
+def redacted(item: Item, redact: Redact | None) -> Item:
+    """The item with every text and value of its author redacted."""
+    if redact is None:
+        return item
+    texts = {"by": redact(item.by), "reason": item.reason and redact(item.reason)}
+    match item:
+        case Decision():
+            output = carry.pack(item.output, where="output", redact=redact)
+            return replace(item, output=output, **texts)
+        case Say():
+            content = carry.pack(item.content, where="content", redact=redact)
+            return replace(item, content=content, **texts)
+        case Cancel() | Suspend():
+            return replace(item, **texts)
+    assert_never(item)
+
+
+def events_for(
+    state: SessionState, received: Received, *, redact: Redact | None = None
+) -> list[Owed]:
     """What records an item; each event names its place, so that taking it twice is harmless."""
-    at, item = received.sequence, received.item
+    at, item = received.sequence, received.item and redacted(received.item, redact)
     if at <= state.inbox:
         return []
     match item:

@@ -1,17 +1,25 @@
 """A session while it is written: its state, its appender, and what runs under its name."""
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from typing import Any, TypeVar
 
 from msgspec import Raw, Struct
 
-from flightlog import carry
+from flightlog import carry, clock
 from flightlog import payload as payloads
 from flightlog.appender import Appender
 from flightlog.carry import Redact
-from flightlog.errors import FlightlogError, SessionEnded, Suspended
+from flightlog.errors import (
+    FlightlogError,
+    InvalidValue,
+    LogFull,
+    SessionEnded,
+    Suspended,
+    TooLarge,
+)
 from flightlog.event import Event
 from flightlog.payload import SessionSuspended
 from flightlog.state import ENDED, SessionState, apply
@@ -20,14 +28,15 @@ from flightlog.writer import Draft
 T = TypeVar("T")
 OnEvent = Callable[[Event], object]
 
-CLOSING_SECONDS = 5.0  # how long a cancelled caller's closing event is waited for
+CLOSING_SECONDS = 5.0  # how long a caller that is leaving waits for its last event
+_log = logging.getLogger("flightlog")
 
 
 class Journal:
     """Appends events and keeps the state that they fold to. One per opened session.
 
     `state` holds exactly what the log has acked, as each event is applied before its append
-    returns.
+    returns. `stopped` is why this process appends nothing more.
     """
 
     def __init__(
@@ -37,69 +46,134 @@ class Journal:
         self.state = state
         self.redact = redact
         self.originals: dict[tuple[int | None, str], Any] = {}
+        self.starting: set[Hashable] = set()
         self.appender: Appender | None = None
         self.stopped: FlightlogError | None = None
+        self.changed = asyncio.Event()
         self._on_event = on_event
         self._leaving = False
         self._running: set[asyncio.Task[Any]] = set()
-        self.changed = asyncio.Event()
+        self._unfinished: set[asyncio.Task[Any]] = set()
 
     def appended(self, event: Event) -> None:
         """Fold an acked event in and show it to the harness; never called for a restored one."""
         self.state = apply(self.state, event)
         self.changed.set()
-        if self._on_event is not None:
+        if self._on_event is None:
+            return
+        try:
             self._on_event(event)
+        except Exception:  # noqa: BLE001  # the event is stored: its append must return
+            _log.exception("on_event failed at seq %d of session %s", event.seq, self.session)
 
     async def record(self, payload: Struct, *, parent: int | None = None) -> Event:
         """Append a payload of the table; returns after the broker's ack."""
-        name = payloads.NAMES[type(payload)]  # type: ignore[index]
-        return await self.append(name, payloads.encode(payload), parent=parent)  # type: ignore[arg-type]
+        name, raw = encoded(payload)
+        return await self.append(name, raw, parent=parent)
 
     async def append(
         self, type: str, payload: Raw, *, parent: int | None = None, deadline: float | None = None
     ) -> Event:
         """Append any payload; what waits behind a failed append fails with it."""
+        self._check()
+        return await self._send(Draft(type, payload, parent_seq=parent), deadline)
+
+    def _check(self) -> None:
         if self.stopped is not None:
             raise self.stopped
         if self.appender is None or self.state.status in ENDED:
             raise SessionEnded(self.session)
-        draft = Draft(type, payload, parent_seq=parent)
-        return await self.appender.append(draft, deadline=deadline)
+
+    async def _send(self, draft: Draft, deadline: float | None = None) -> Event:
+        if self.appender is None:
+            raise SessionEnded(self.session)
+        try:
+            return await self.appender.append(draft, deadline=deadline)
+        except FlightlogError:
+            if self.appender.error is not None:
+                self.stop(self.appender.error)
+            raise
+
+    async def begin(self, payload: Struct, closing: Struct) -> Event:
+        """Append the start of a call. A caller that is cancelled meanwhile leaves it closed."""
+        starting = self._go(self.record(payload))
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            if not self.halted:
+                await self.shielded(self._close(starting, closing))
+            raise
+
+    async def _close(self, starting: "asyncio.Task[Event]", closing: Struct) -> None:
+        started = await starting
+        await self.record(closing, parent=started.seq)
 
     async def suspend(self, payload: SessionSuspended) -> None:
-        """Stop what runs, leave its calls in flight, and record that; nothing follows it."""
-        if self.stopped is not None or self.state.status in ENDED:
-            return
+        """Stop what runs, leave its calls in flight, and record that. Idempotent."""
+        if self.stopped is None and self.appender is not None and self.state.status not in ENDED:
+            self._cancel_running()
+            await self._finish(payload, Suspended(self.session))
+
+    async def end(self, payload: payloads.SessionEnded) -> None:
+        """Record the end of the session and stop what runs."""
+        await self._finish(payload, SessionEnded(self.session))
         self._cancel_running()
-        await self.record(payload)
-        self.stop(Suspended(self.session))
+
+    async def _finish(self, payload: Struct, error: FlightlogError) -> None:
+        """Append this writer's last event: nothing is queued behind it, unless it is refused."""
+        self._check()
+        draft = Draft(*encoded(payload))
+        self.stopped = error
+        try:
+            await self.outlive(self._send(draft))
+        except (TooLarge, LogFull):
+            self.stopped = None
+            raise
+
+    async def outlive(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do work that a cancelled caller leaves going on."""
+        return await asyncio.shield(self._go(work))
 
     async def quiet(self) -> None:
-        """Wait until nothing is queued, so that what is appended next follows `state` directly."""
-        while self.appender is not None and not self.appender.writer.idle:
-            if self.appender.error is not None:
-                raise self.appender.error
-            await self.appender.settle(CLOSING_SECONDS)
+        """Wait until what is queued now is resolved, so that `state` holds it."""
+        if self.appender is not None:
+            await self.appender.caught_up()
 
-    async def record_shielded(self, payload: Struct, *, parent: int | None = None) -> None:
-        """Append although the caller is being cancelled, for at most `CLOSING_SECONDS`.
+    async def shielded(self, work: Coroutine[Any, Any, object]) -> None:
+        """Do work although the caller is being cancelled, for at most `CLOSING_SECONDS`.
 
-        After that the event stays queued. Failures stay silent: the cancellation is what is raised.
+        After that it goes on by itself. Its failures stay silent: the caller is leaving anyway.
         """
-        task = asyncio.create_task(self.record(payload, parent=parent))
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.wait({task}, timeout=CLOSING_SECONDS)
-        task.add_done_callback(_forget)
+        task, until = self._go(work), clock.elapsed() + CLOSING_SECONDS
+        cancelled: asyncio.CancelledError | None = None
+        while not task.done() and (left := until - clock.elapsed()) > 0:
+            try:
+                await asyncio.wait({task}, timeout=left)
+            except asyncio.CancelledError as exc:
+                cancelled = exc
+        if cancelled is not None:
+            raise cancelled
+
+    def _go(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        task = asyncio.create_task(work)
+        self._unfinished.add(task)
+        task.add_done_callback(self._unfinished.discard)
+        task.add_done_callback(_heed)
+        return task
 
     def pack(self, value: object, where: str) -> Raw:
         """Encode a value as it will be stored: redacted, marked."""
         return carry.pack(value, where=where, redact=self.redact)
 
+    def text(self, said: str | None) -> str | None:
+        """A text as it will be stored: redacted."""
+        return self.redact(said) if self.redact is not None and said is not None else said
+
     async def run(self, work: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         """Run a harness function, sync ones in a thread; `stop` cancels it.
 
-        Cancelling the caller cancels the work and waits until it is gone.
+        Cancelling the caller cancels the work and waits until it is gone. A thread cannot be
+        stopped: it runs on, and what it returns is dropped.
         """
         task = asyncio.create_task(_call(work, arguments))
         self._running.add(task)
@@ -109,15 +183,17 @@ class Journal:
         except asyncio.CancelledError:
             task.cancel()
             await asyncio.wait({task})
+            _heed(task)
             raise
-        if task.cancelled() and self._leaving:
-            raise self.stopped or Suspended(self.session)
+        if task.cancelled() and self.halted:
+            raise self.why
         return task.result()
 
     def stop(self, error: FlightlogError) -> None:
         """No more appends: cancel what runs and leave its calls in flight."""
         if self.stopped is None:
             self.stopped = error
+        self.changed.set()
         self._cancel_running()
 
     def _cancel_running(self) -> None:
@@ -130,14 +206,56 @@ class Journal:
         """Whether calls that are cancelled now stay in flight instead of being closed."""
         return self._leaving or (self.appender is not None and self.appender.error is not None)
 
+    @property
+    def why(self) -> FlightlogError:
+        """What a call is told that cannot go on here."""
+        failed = self.appender.error if self.appender is not None else None
+        return self.stopped or failed or Suspended(self.session)
+
+    async def leave(self, reason: str) -> None:
+        """Record that the session waits, unless its last event is written; see all queued stored.
+
+        Gives up after `CLOSING_SECONDS`: what was sent by then stays unknown.
+        """
+        if self.appender is None:
+            return
+        try:
+            await self.shielded(self._leave(reason, self.appender))
+        finally:
+            for task in list(self._unfinished):
+                task.cancel()
+            await self.appender.close()
+
+    async def _leave(self, reason: str, appender: Appender) -> None:
+        await self.suspend(SessionSuspended(reason=reason))
+        await appender.settle(CLOSING_SECONDS)
+
+
+def encoded(payload: Struct) -> tuple[str, Raw]:
+    """A payload's type and JSON. Raises `InvalidValue` for one that the table cannot hold."""
+    name = payloads.NAMES[type(payload)]  # type: ignore[index]
+    try:
+        raw = payloads.encode(payload)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as exc:
+        raise InvalidValue(name, "a name or a text in it is not valid Unicode") from exc
+    check_fits(name, raw)
+    return name, raw
+
+
+def check_fits(type: str, raw: Raw) -> None:
+    """Raise `InvalidValue` for a payload of the table that no reader could read."""
+    if type in payloads.TYPES and isinstance(payloads.decode(type, raw), payloads.Unknown):
+        raise InvalidValue(type, "its fields do not fit the wire's table")
+
 
 async def _call(work: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-    if asyncio.iscoroutinefunction(work):
+    if inspect.iscoroutinefunction(work):
         return await work(**arguments)
     result = await asyncio.to_thread(work, **arguments)
     return await result if isinstance(result, Awaitable) else result
 
 
-def _forget(task: "asyncio.Task[Any]") -> None:
+def _heed(task: "asyncio.Task[Any]") -> None:
+    """Take note of a failure that nobody waits for any more."""
     if not task.cancelled():
         task.exception()

@@ -62,11 +62,20 @@ async def claim(
             case Acked(sequence=sequence):
                 return Entry(mine.id, made_by, sequence)
             case Conflict(last=last) if last:
-                found = await bus.after(KEYS_STREAM, subject, last - 1)
+                found = await _revision(bus, subject, last)
             case _:
                 await asyncio.sleep(_PAUSE)
                 found = await _last(bus, subject)
     raise BusUnavailable(KEYS_STREAM, "the key could not be claimed or read")
+
+
+async def _revision(bus: Bus, subject: str, sequence: int) -> Message | None:
+    """The entry that the broker named; a replica may show it a little later."""
+    for _ in range(_TRIES):
+        if (found := await bus.after(KEYS_STREAM, subject, sequence - 1)) is not None:
+            return found
+        await asyncio.sleep(_PAUSE)
+    return None
 
 
 async def release(bus: Bus, tenant: str, key: str, entry: Entry) -> bool:

@@ -3,11 +3,11 @@
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
-from flightlog import alive, carry, inbox, keys, opening, reader, tool
+from flightlog import alive, carry, inbox, keys, opening, reader
 from flightlog import snapshot as snapshots
 from flightlog import subject as names
 from flightlog.alive import Beats
@@ -26,7 +26,7 @@ from flightlog.session import Session
 from flightlog.snapshot import SESSION, Snapshot
 from flightlog.state import SessionState
 from flightlog.store import Store
-from flightlog.tool import Tools
+from flightlog.tool import Tools, policies_of
 
 OnLive = Literal["takeover", "refuse"]
 
@@ -61,58 +61,60 @@ class Log:
         reopen: bool = False,
         on_event: OnEvent | None = None,
         deadline: float = OPEN_DEADLINE,
-    ) -> AsyncIterator[Session]:
+    ) -> AsyncGenerator[Session]:
         """Start or resume a session and own it until the block is left.
 
         `key` is any text and stands for one session for ever; `id` opens an existing one and never
         creates; neither takes `FLIGHTLOG_SESSION_KEY`, else a new session. Opening appends one
         event, which fences every older writer; with `on_live="refuse"` a live one raises
         `SessionLive` instead. `tools` declares policies by name. `on_event` sees each event that is
-        appended live, never a restored one. Raises `NoSuchSession`, `SessionPurged`, `Fenced` (another
-        resumer was faster: do not retry), `LogCorrupt`, `BusUnavailable`.
+        appended live, never a restored one. Raises `NoSuchSession`, `SessionPurged`, `Fenced`
+        (another resumer was faster: do not retry), `LogCorrupt`, `BusUnavailable`.
         """
-        wanted = await self._wanted(key, id, harness_version, labels or {}, tools, reopen)
-        if on_live == "refuse":
-            await self._refuse_live(wanted.id)
-        session = await self._open(wanted, on_event, deadline)
-        async with session:
-            self._beats.opened(wanted.id)
-            self._open_here[wanted.id] = session
-            try:
-                await session.start()
-                yield session
-            finally:
-                self._open_here.pop(wanted.id, None)
-                self._beats.closed(wanted.id)
-
-    async def _wanted(
-        self,
-        key: str | None,
-        id: str | None,
-        harness_version: str,
-        labels: Mapping[str, str],
-        tools: Tools,
-        reopen: bool,
-    ) -> Wanted:
-        key = key if key is not None or id is not None else os.environ.get("FLIGHTLOG_SESSION_KEY")
-        made_by: MadeBy | None = "session"
-        if key is not None:
-            entry = await keys.claim(self.bus, self.tenant, key)
-            found, made_by = entry.id, entry.made_by
-        elif id is not None:
-            found, made_by = names.token("session id", id), None
-        else:
-            found = names.mint()
-        return Wanted(
+        if key is None and id is None:
+            key = os.environ.get("FLIGHTLOG_SESSION_KEY") or None
+        opening.check(key, id, labels or {}, harness_version)
+        found, made_by = await self._identify(key, id)
+        wanted = Wanted(
             tenant=self.tenant,
             id=found,
             made_by=made_by,
             key=key,
-            labels=dict(labels),
-            policies=tool.policies_of(tools),
+            labels=dict(labels or {}),
+            policies=policies_of(tools),
             harness_version=harness_version,
             reopen=reopen,
         )
+        if on_live == "refuse":
+            await self._refuse_live(wanted.id)
+        session = await self._open(wanted, on_event, deadline)
+        async with session, self._writing(session):
+            await session.start()
+            yield session
+
+    @asynccontextmanager
+    async def _writing(self, session: Session) -> AsyncGenerator[None]:
+        """This process beats for the session, and tells it what its own connection cannot hear."""
+        if not session.writes:
+            yield
+            return
+        if (older := self._open_here.get(session.id)) is not None:
+            older.listener.check_takeover()
+        self._open_here[session.id] = session
+        self._beats.opened(session.id)
+        try:
+            yield
+        finally:
+            if self._open_here.get(session.id) is session:
+                del self._open_here[session.id]
+                self._beats.closed(session.id)
+
+    async def _identify(self, key: str | None, id: str | None) -> tuple[str, MadeBy | None]:
+        """The session's id, and what made its key; None for an id, which never creates."""
+        if key is not None:
+            entry = await keys.claim(self.bus, self.tenant, key)
+            return entry.id, entry.made_by
+        return (names.mint(), "session") if id is None else (names.token("session id", id), None)
 
     async def _open(self, wanted: Wanted, on_event: OnEvent | None, deadline: float) -> Session:
         snapshot = await self._snapshot(wanted.id)
@@ -158,12 +160,12 @@ class Log:
             yield event
 
     async def fold(self, id: str, *, at: int | None = None) -> Folded[SessionState]:
-        """Fold a session from its snapshot and tail (or up to seq `at`), with where the log stood."""
+        """Fold a session from its snapshot and tail (or up to seq `at`); where its log stood."""
         session = names.token("session id", id)
         snapshot = await self._snapshot(session)
         if snapshot is not None and at is not None and snapshot.seq > at:
             snapshot = None
-        folded = await reader.fold(self.bus, self.tenant, id, SESSION, snapshot=snapshot, until=at)
+        folded = await opening.fold(self.bus, self.tenant, session, snapshot, until=at)
         if folded.presence == "purged":
             raise SessionPurged(session)
         if folded.presence != "present":
@@ -202,11 +204,16 @@ class Log:
         return entry.id if entry else None
 
     async def send(self, id: str, item: Item, *, message_id: str | None = None) -> int:
-        """Put an item into a session's inbox; its writer records it. Idempotent per `message_id`."""
+        """Put an item into a session's inbox; its writer records it. Idempotent per `message_id`.
+
+        Returns its stream sequence. Raises `BusUnavailable`: sending again with the same
+        `message_id` is safe.
+        """
         session = names.token("session id", id)
-        sequence = await inbox.send(self.bus, self.tenant, session, item, id=message_id)
+        told = inbox.redacted(item, self._redact)
+        sequence = await inbox.send(self.bus, self.tenant, session, told, id=message_id)
         if (here := self._open_here.get(session)) is not None:
-            here.look_into_inbox()  # our own connection does not hear what it publishes
+            here.listener.expect_item(sequence)  # our own connection does not hear what it sends
         return sequence
 
     async def say(self, id: str, content: Any, *, message_id: str | None = None) -> int:
@@ -216,7 +223,7 @@ class Log:
         )
 
     @asynccontextmanager
-    async def watch(self, id: str) -> "AsyncIterator[asyncio.Queue[Message]]":
+    async def watch(self, id: str) -> "AsyncGenerator[asyncio.Queue[Message]]":
         """Bodies appended to the session from now on: live hints, at most once, for display."""
         heard: asyncio.Queue[Message] = asyncio.Queue()
         subject = names.log_subject(
@@ -250,7 +257,7 @@ async def connect(
     provision: bool | None = None,
     prefix: str = names.PREFIX,
     timeout: float = CONNECT_TIMEOUT,
-) -> AsyncIterator[Log]:
+) -> AsyncGenerator[Log]:
     """Connect to a tenant's log.
 
     `nats` and `redis` are URLs (several NATS servers with commas); without them

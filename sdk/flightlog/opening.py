@@ -5,27 +5,23 @@ from collections.abc import Mapping
 
 from msgspec import Raw, Struct
 
-from flightlog import clock
+from flightlog import clock, reader
 from flightlog import payload as payloads
 from flightlog import subject as names
 from flightlog.appender import Appended, Appender
 from flightlog.bus import Bus
-from flightlog.errors import (
-    BusUnavailable,
-    Fenced,
-    NoSuchSession,
-    SessionPurged,
-)
+from flightlog.errors import Fenced, InvalidValue, NoSuchSession, SessionPurged
 from flightlog.journal import Journal
 from flightlog.keys import MadeBy
 from flightlog.payload import Policy, SessionReopened, SessionResumed, SessionStarted
 from flightlog.payload import Writer as WriterId
-from flightlog.reader import Folded, fold
+from flightlog.reader import Folded
 from flightlog.snapshot import SESSION, Snapshot
 from flightlog.state import ENDED, SessionState
 from flightlog.writer import Draft, Writer
 
 SEAL_PATIENCE = 5.0  # seconds for a base that is being written, or lags, to show its seal
+TEXT_BYTES = 4096  # of a key, a label or a harness version: all go into one event
 _LOOK_AGAIN = 0.05
 
 
@@ -50,11 +46,47 @@ class Opened(Struct, frozen=True):
     appender: Appender | None
 
 
+def check(key: str | None, id: str | None, labels: Mapping[str, str], harness_version: str) -> None:
+    """Refuse what cannot be recorded, before anything is sent. Raises `InvalidValue`."""
+    if key is not None and id is not None:
+        raise InvalidValue("session", "give its key or its id, not both")
+    for what, text in (("key", key or ""), ("harness_version", harness_version)):
+        _check_text(what, text)
+    for name, label in labels.items():
+        _check_text("labels", name)
+        _check_text("labels", label)
+
+
+def _check_text(what: str, text: object) -> None:
+    try:
+        fits = isinstance(text, str) and len(text.encode()) <= TEXT_BYTES
+    except UnicodeEncodeError:
+        fits = False
+    if not fits:
+        raise InvalidValue(what, f"it must be valid text of at most {TEXT_BYTES} bytes")
+
+
+async def fold(
+    bus: Bus, tenant: str, id: str, snapshot: Snapshot | None, *, until: int | None = None
+) -> Folded[SessionState]:
+    """Fold a session's log; that there is none is believed of the leader alone."""
+    folded = await reader.fold(bus, tenant, id, SESSION, snapshot=snapshot, until=until)
+    if folded.presence != "absent" or bus.layout.replicas == 1:
+        return folded
+    stream = bus.layout.stream_of(id)
+    for part in ("base", "live"):
+        subject = names.log_subject(tenant, id, part, prefix=bus.layout.prefix)
+        if (first := await bus.after(stream, subject, 0, leader=True)) is not None:
+            at_least = first.sequence
+            return await reader.fold(bus, tenant, id, SESSION, at_least=at_least, until=until)
+    return folded
+
+
 async def look(bus: Bus, wanted: Wanted, snapshot: Snapshot | None) -> Folded[SessionState]:
     """Fold what is there; wait for a base that has no seal yet. Raises when there is no session."""
     deadline = clock.elapsed() + SEAL_PATIENCE
     while True:
-        folded = await fold(bus, wanted.tenant, wanted.id, SESSION, snapshot=snapshot)
+        folded = await fold(bus, wanted.tenant, wanted.id, snapshot)
         match folded.presence:
             case "present":
                 return folded
@@ -64,6 +96,8 @@ async def look(bus: Bus, wanted: Wanted, snapshot: Snapshot | None) -> Folded[Se
                 return folded
             case "absent" if wanted.made_by is None:
                 raise NoSuchSession(wanted.id)
+            case _:  # a base that has no seal, or is not in sight
+                pass
         if clock.elapsed() > deadline:
             raise NoSuchSession(wanted.id, "its base is not sealed: the fork or import is not done")
         await asyncio.sleep(_LOOK_AGAIN)
@@ -88,17 +122,18 @@ async def own(
             await appender.append(
                 _first(wanted, folded, writer_id), deadline=max(0.0, until - clock.elapsed())
             )
-            return Opened(folded, appender)
         except Fenced:
             folded = await _tail(bus, wanted, folded)
-        except BusUnavailable:
+        except BaseException:
             await appender.close()
             raise
+        else:
+            return Opened(folded, appender)
 
 
 async def _tail(bus: Bus, wanted: Wanted, seen: Folded[SessionState]) -> Folded[SessionState]:
     """What came since the first look; raises `Fenced` if another writer took over in it."""
-    folded = await fold(bus, wanted.tenant, wanted.id, SESSION, at_least=seen.last_live + 1)
+    folded = await reader.fold(bus, wanted.tenant, wanted.id, SESSION, at_least=seen.last_live + 1)
     if folded.presence == "purged":
         raise SessionPurged(wanted.id)
     if folded.state.writer > seen.state.writer:

@@ -11,8 +11,11 @@ from flightlog import anthropic, carry, context
 from flightlog import subject as names
 from flightlog.bus import Bus
 from flightlog.errors import CallRefused, TooLarge
+from flightlog.event import Event
 from flightlog.journal import Journal
 from flightlog.payload import ModelResponse, Purpose
+
+_MAIN = "main"  # among the journal's starts: a main call whose model_request is not acked
 
 
 class Requesting:
@@ -32,7 +35,8 @@ class Requesting:
         provider: str,
     ) -> None:
         self._journal, self._progress, self.request = journal, progress, request
-        self._purpose, self._provider = purpose, provider
+        self.purpose: Purpose = purpose
+        self._provider = provider
         self._seq = 0
         self._response: ModelResponse | None = None
         self._originals: dict[str, Any] = {}
@@ -43,7 +47,7 @@ class Requesting:
         await self._progress(chunk)
 
     def response(self, message: Any) -> None:
-        """The model's final message, in the provider's own form; recorded when the block is left."""
+        """The model's final message, in the provider's form; recorded when the block is left."""
         journal = self._journal
         stored = journal.pack(message, "the model's message")
         self.message = carry.unpack(stored)
@@ -56,18 +60,28 @@ class Requesting:
 
     async def __aenter__(self) -> Self:
         journal = self._journal
+        if self.purpose == "side":
+            self._seq = (await self._start()).seq
+            return self
         await journal.quiet()
-        if self._purpose == "main" and journal.state.open_request is not None:
+        if journal.state.open_request is not None or _MAIN in journal.starting:
             raise CallRefused(journal.session, "a model call is open already")
-        payload = context.refer(
-            journal.state,
-            self.request,
-            purpose=self._purpose,
-            provider=self._provider,
-            redact=journal.redact,
-        )
-        self._seq = (await journal.record(payload)).seq
+        journal.starting.add(_MAIN)
+        try:
+            self._seq = (await self._start()).seq
+        finally:
+            journal.starting.discard(_MAIN)
         return self
+
+    async def _start(self) -> Event:
+        payload = context.refer(
+            self._journal.state,
+            self.request,
+            purpose=self.purpose,
+            provider=self._provider,
+            redact=self._journal.redact,
+        )
+        return await self._journal.begin(payload, ModelResponse(error="CancelledError"))
 
     async def __aexit__(
         self,
@@ -76,14 +90,16 @@ class Requesting:
         trace: TracebackType | None,
     ) -> None:
         journal = self._journal
-        if exc is not None and not isinstance(exc, Exception | asyncio.CancelledError):
-            return  # the process is going down: the call stays in flight and is issued again
-        if exc is None and self._response is not None:
-            await self._answered(self._response)
-        elif isinstance(exc, asyncio.CancelledError) and not journal.halted:
-            await journal.record_shielded(ModelResponse(error=type(exc).__name__), parent=self._seq)
-        elif not journal.halted:
-            await self._failed(exc)
+        if journal.halted:
+            if exc is None:
+                raise journal.why
+        elif isinstance(exc, asyncio.CancelledError):
+            failed = ModelResponse(error=type(exc).__name__)
+            await journal.shielded(journal.record(failed, parent=self._seq))
+        elif exc is None and self._response is not None:
+            await journal.outlive(self._answered(self._response))
+        elif exc is None or isinstance(exc, Exception):  # else the process is going down
+            await journal.outlive(self._failed(exc))
 
     async def _answered(self, response: ModelResponse) -> None:
         try:
@@ -116,7 +132,7 @@ async def run(journal: Journal, asked: Requesting, call: Callable[..., Any]) -> 
     return asked.message
 
 
-async def say_progress(bus: Bus, tenant: str, session: str, chunk: Any) -> None:
+async def say_progress(bus: Bus, tenant: str, journal: Journal, chunk: Any) -> None:
     """Send a delta to whoever watches; core NATS, not stored."""
-    subject = names.progress_subject(tenant, session, prefix=bus.layout.prefix)
-    await bus.say(subject, bytes(carry.pack(chunk, where="progress")))
+    subject = names.progress_subject(tenant, journal.session, prefix=bus.layout.prefix)
+    await bus.say(subject, bytes(journal.pack(chunk, "progress")))

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import re
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -62,10 +62,15 @@ class Session:
         used = self._opened.folded.used
         return (used.seq if used else None), self._opened.folded.tail
 
+    @property
+    def writes(self) -> bool:
+        """Whether this process opened the session as its writer; not one that has ended."""
+        return self._opened.appender is not None
+
     async def start(self) -> None:
         """Rule what was in flight, listen for others, take the inbox. Called by `Log.session`."""
         self.replaying = False
-        if self._journal.appender is None:
+        if not self.writes:
             return
         await self.listener.start()
         rulings = ruling.on_resume(self.state)
@@ -113,8 +118,8 @@ class Session:
         """Record the request, `call(**request)`, record and return the response, decoded.
 
         `call` may be sync (then it runs in a thread) or async. Its error is recorded and raised.
-        Calls with `purpose="side"` (titles, guards) never enter the context. A second open main call
-        raises `CallRefused`.
+        Calls with `purpose="side"` (titles, guards) never enter the context. A second open main
+        call raises `CallRefused`.
         """
         asked = self.requesting(request, purpose=purpose, provider=provider)
         return await requesting.run(self._journal, asked, call)
@@ -189,10 +194,10 @@ class Session:
         *,
         on_resume: OnResume | None = None,
     ) -> Any:
-        """Run something once per session, whatever restarts: recorded the first time, returned after.
+        """Run something once per session, whatever restarts, and return what it returned then.
 
-        If the process dies inside it, the policy rules (undeclared: a person is asked). Its error is
-        recorded and raised as `EffectFailed`, the first time and ever after.
+        If the process dies inside it, the policy rules (undeclared: a person is asked). Its error
+        is recorded and raised as `EffectFailed`, the first time and ever after.
         """
         call = calling.unannounced(self._journal, name, {}, f"effect:{name}")
         policy = self._policy(name, run, on_resume, None)
@@ -211,7 +216,7 @@ class Session:
         return carry.unpack(self.state.value(name) or payloads.NULL)
 
     @contextlib.asynccontextmanager
-    async def _named(self) -> AsyncIterator[None]:
+    async def _named(self) -> AsyncGenerator[None]:
         """One at a time, with what was given up but may be stored yet already in the state."""
         async with self._naming:
             await self._journal.quiet()

@@ -1,7 +1,7 @@
 """What a tool declares about itself: whether it may run again, and whether it changes anything."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from flightlog.payload import Effect, OnResume, Policy
 
@@ -35,5 +35,13 @@ def policy_of(function: Callable[..., Any] | None) -> Policy | None:
 
 def policies_of(tools: Tools) -> dict[str, Policy]:
     """The declared policies by tool name."""
-    named = tools.items() if isinstance(tools, Mapping) else ((f.__name__, f) for f in tools)
-    return {name: policy for name, f in named if (policy := policy_of(f)) is not None}
+    if isinstance(tools, Mapping):
+        named = cast("Mapping[str, Callable[..., Any]]", tools)
+    else:
+        named = {_name(function): function for function in tools}
+    found = {name: policy_of(function) for name, function in named.items()}
+    return {name: policy for name, policy in found.items() if policy is not None}
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))
