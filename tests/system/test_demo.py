@@ -11,7 +11,6 @@ import redis
 
 from flightlog_recorder.embedded import Servers
 
-DEMO = "import typer; from flightlog_recorder.demo import command; typer.run(command)"
 # Five processes of Python start one after the other, and two sessions are replayed: 8 s when idle.
 DEMO_SECONDS = 60
 
@@ -20,7 +19,7 @@ def run_demo(
     *args: str, environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", DEMO, *args],
+        [sys.executable, "-m", "flightlog_recorder", "demo", *args],
         env={**os.environ, **(environment or {})},
         capture_output=True,
         text=True,

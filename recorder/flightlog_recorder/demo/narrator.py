@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 _LABEL = 11  # columns
+_BAD_NEWS = ("killed", "emptied")
 
 
 class Narrator(Protocol):
@@ -62,7 +63,8 @@ class Told:
         self._console.print(Text(text, style="bold"))
 
     def line(self, label: str, text: str) -> None:
-        self._say(Text(f"{label:<{_LABEL}}", style="cyan"), Text(text))
+        style = "bold red" if label in _BAD_NEWS else "cyan"
+        self._say(Text(f"{label:<{_LABEL}}", style=style), Text(text))
 
     def verdict(self, good: bool, label: str, text: str) -> None:
         style = "green" if good else "bold red"

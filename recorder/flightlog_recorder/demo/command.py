@@ -1,39 +1,42 @@
 """`flightlog demo`: the product in half a minute."""
 
-import asyncio
-import os
 from contextlib import nullcontext
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from flightlog_recorder import embedded
+from flightlog_recorder.cli import output, target
+from flightlog_recorder.cli.output import Exit
 from flightlog_recorder.demo import story
 from flightlog_recorder.demo.narrator import Narrator, Silent, Told
+from flightlog_recorder.embedded import embedded
 
-FOUND_PROBLEM = 1
+TENANT = "demo"
 
 
 def command(
+    context: typer.Context,
     *,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object at the end.")] = False,
 ) -> None:
     """Kill an agent in the middle of a turn, and see another process finish its work."""
+    target.run(_run(context.parent.params if context.parent else {}, json=json))
+
+
+async def _run(given: dict[str, Any], *, json: bool) -> Exit:
     with nullcontext(Silent()) if json else Told() as narrator:
-        told = _tell(narrator)
+        told = await _tell(given, narrator)
     if json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(report(told)), indent=2).decode())
-    if not told.good:
-        raise typer.Exit(FOUND_PROBLEM)
+        output.show_json(report(told))
+    return Exit.FINE if told.good else Exit.PROBLEM
 
 
-def _tell(narrator: Narrator) -> story.Told:
+async def _tell(given: dict[str, Any], narrator: Narrator) -> story.Told:
     narrator.chapter("Flightlog: an agent dies in the middle of a turn, and nothing is lost")
-    with embedded.servers() as servers:
+    with embedded(nats_url=given.get("nats"), redis_url=given.get("redis")) as servers:
         narrator.line("servers", "NATS and Redis are up; acked means on disk")
-        tenant = os.environ.get("FLIGHTLOG_TENANT", "demo")
-        told = asyncio.run(story.tell(servers, narrator, tenant=tenant))
+        told = await story.tell(servers, narrator, tenant=given.get("tenant") or TENANT)
     verdict = "nothing was lost, nothing was done twice" if told.good else "not as promised"
     narrator.chapter(f"Done in {told.seconds} s: {verdict}")
     return told
