@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from flightlog import subject as names
 from flightlog.errors import FlightlogError
@@ -47,6 +48,7 @@ class Follower:
         drain_timeout: float,
     ) -> None:
         self._drain_timeout = drain_timeout
+        self._opened = False
         self._settling = asyncio.Lock()
         self._warned_at = -WARN_EVERY
         self.stream = notices.stream
@@ -61,6 +63,10 @@ class Follower:
 
     async def run(self) -> None:
         """Follow the stream until `stop`, then drain; NATS and Redis may come and go."""
+        while not (self._opened or self._stopping.is_set()):
+            async with self._hindrance():
+                await self._notices.open()
+                self._opened = True
         async with _also(self._settle_all(), self._watch(), self._keep()):
             while not self._stopping.is_set():
                 async with self._hindrance():
@@ -213,7 +219,7 @@ class Follower:
             await asyncio.sleep(TICK)
 
     @asynccontextmanager
-    async def _hindrance(self, *, pause: float = PAUSE) -> AsyncIterator[None]:
+    async def _hindrance(self, *, pause: float = PAUSE) -> AsyncGenerator[None]:
         """NATS or Redis that does not serve is waited for, and is no fault of this process."""
         try:
             yield
@@ -236,7 +242,7 @@ def is_needless(part: str, type: str) -> bool:
 
 
 @asynccontextmanager
-async def _also(*coroutines: "asyncio._CoroutineLike[None]") -> AsyncIterator[None]:
+async def _also(*coroutines: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
     """Run coroutines beside a block, for its length; an error of one ends the block."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(coroutine) for coroutine in coroutines]

@@ -8,7 +8,7 @@ import uuid
 from collections import deque
 
 from flightlog.errors import FlightlogError
-from flightlog.floor import Floor, Floors
+from flightlog.floor import REBUILD_LIFE, Floor, Floors
 from flightlog.notices import Notices, Standing
 from flightlog.store import Store
 from flightlog_projector.backlog import Key
@@ -90,14 +90,16 @@ class Keeper:
             floor = None  # the stream was made anew
         if lost or lowers(self._last, floor):
             self._owe(floor)
+        self._show()
         if self._owed is None:
             await self._raise(floor, standing)
             await self._try_asides()
         elif await self._floors.claim():
             await self._make_whole(floor)
-        self._metrics.rebuilding.labels(self.stream).set(not self.whole)
+        self._show()
 
     async def _make_whole(self, floor: Floor | None) -> None:
+        renewal = asyncio.create_task(self._renew_claim())
         try:
             suspicions, owed = self._suspicions, self._owed or 0
             # asked only now: all that was acknowledged before the loss was delivered before it
@@ -110,8 +112,16 @@ class Keeper:
                 self._last, self._owed = done, None
                 _log.info("stream %s: the catalog is whole up to %d", self.stream, done.sequence)
         finally:
+            renewal.cancel()
             with contextlib.suppress(FlightlogError):
                 await self._floors.release()
+
+    async def _renew_claim(self) -> None:
+        """Keep the claim through long folds; a claim that is gone ends the rebuild in `_cover`."""
+        while True:
+            await asyncio.sleep(REBUILD_LIFE / 4)
+            with contextlib.suppress(FlightlogError):
+                await self._floors.keep()
 
     async def _settle(self, floor: Floor | None, top: int) -> Floor | None:
         if floor is None:
@@ -181,6 +191,9 @@ class Keeper:
                 job = Job(tenant, session, seen.covers, seen)
                 await self.book(job, await self._projector.project(job))
         self._metrics.set_aside.labels(self.stream).set(len(await self._floors.aside()))
+
+    def _show(self) -> None:
+        self._metrics.rebuilding.labels(self.stream).set(not self.whole)
 
     def _owe(self, floor: Floor | None) -> None:
         start = floor.sequence if floor else 0

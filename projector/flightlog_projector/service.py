@@ -1,6 +1,7 @@
 """The projector as a service: starts, follows every stream, and drains when told to stop."""
 
 import asyncio
+import contextlib
 import logging
 import signal
 import time
@@ -10,7 +11,7 @@ from flightlog.errors import FlightlogError
 from flightlog.nats_bus import NatsBus, connect_bus
 from flightlog.notices import Notices
 from flightlog.snapshot import Projection
-from flightlog.store import Store
+from flightlog.store import Store, StoreUnavailable
 from flightlog_projector import web
 from flightlog_projector.follower import Follower
 from flightlog_projector.keeper import Keeper
@@ -38,6 +39,7 @@ class Service:
         self._projections = projections
         self.followers = [self._follower(stream) for stream in bus.layout.streams]
         self._stopping = False
+        self.port = 0
 
     def _follower(self, stream: str) -> Follower:
         progress = Progress(self._settings.stall_timeout, time.monotonic())
@@ -77,8 +79,8 @@ class Service:
         """Follow every stream until `stop`. Raises OSError when the HTTP port is taken."""
         listener = web.listen(self._settings.http_host, self._settings.http_port)
         server = web.server(web.application(self.followers, self.metrics, self.unready))
-        port = listener.getsockname()[1]
-        _log.info("following %d streams, HTTP on port %d", len(self.followers), port)
+        self.port = listener.getsockname()[1]
+        _log.info("following %d streams, HTTP on port %d", len(self.followers), self.port)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             async with asyncio.TaskGroup() as group:
@@ -113,6 +115,8 @@ class Service:
 async def serve(settings: Settings, projections: list[Projection[Any]]) -> None:
     """Connect, run until SIGTERM or SIGINT, drain, close. Raises `FlightlogError` without a bus."""
     store = Store.connect(settings.redis_url.get_secret_value())
+    with contextlib.suppress(StoreUnavailable):  # it may come later; a wrong password stays wrong
+        await store.ping()
     bus = await connect_bus(
         settings.nats_url.get_secret_value(),
         prefix=settings.subject_prefix,

@@ -3,7 +3,7 @@
 import contextlib
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 
 import uvicorn
 from starlette.applications import Starlette
@@ -21,7 +21,7 @@ class _Server(uvicorn.Server):
     """uvicorn without its signal handlers: the service stops itself, in its own order."""
 
     @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
+    def capture_signals(self) -> Generator[None]:
         yield
 
 

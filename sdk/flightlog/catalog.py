@@ -15,6 +15,7 @@ ALL = "all"
 KEYS = "keys"  # ordered by key, not by time
 STATUSES = ("new", "running", "suspended", "completed", "failed", "cancelled")
 WAITING = ("model", "tools", "decide", "await_user")
+MOST_LABELS = 64  # of a session that it is found by; each costs a write
 _DAMAGED = "damaged"
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -174,7 +175,8 @@ def covers(entry: Entry | None) -> int:
             return entry.read_to
         case Purged():
             return entry.sequence
-    return 0
+        case None:
+            return 0
 
 
 def replaces(new: Entry, old: Entry | None) -> bool:
@@ -193,7 +195,8 @@ def indexes(entry: Entry | None) -> set[str]:
     if not isinstance(entry, Row):
         return set()
     names = {ALL, f"status:{entry.status}"}
-    names |= {label_index(name, value) for name, value in entry.labels.items()}
+    labels = sorted(entry.labels.items())[:MOST_LABELS]
+    names |= {label_index(name, value) for name, value in labels}
     if entry.waiting:
         names.add(f"waiting:{entry.waiting}")
     if entry.error is not None:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from flightlog.store import Store
 
 ECHO_LIFE = 86_400  # seconds that a replica's echo outlives the replica
-REBUILD_LIFE = 30  # seconds after which another replica takes over an abandoned rebuild
+REBUILD_LIFE = 10  # seconds after which another replica takes over an abandoned rebuild
 
 
 class Floor(Struct, frozen=True):
@@ -42,12 +42,12 @@ class Floors:
         )
 
     async def claim(self) -> bool:
-        """Take the rebuild for 30 s; false while another replica has it. Idempotent."""
+        """Take the rebuild for 10 s; false while another replica has it. Idempotent."""
         mine = self._replica.encode()
         return await self._store.exchange(self._rebuilding, None, mine, life=REBUILD_LIFE)
 
     async def keep(self) -> bool:
-        """Keep the rebuild for another 30 s; false if it is not ours any more."""
+        """Keep the rebuild for another 10 s; false if it is not ours any more."""
         mine = self._replica.encode()
         return await self._store.exchange(self._rebuilding, mine, mine, life=REBUILD_LIFE)
 

@@ -54,7 +54,7 @@ class Notices:
     def __init__(self, bus: NatsBus, stream: str, durable: str) -> None:
         self._bus = bus
         self.stream, self.durable = stream, durable
-        self._client: Any = None
+        self._link: tuple[int, int] | None = None
         self._subscription: Subscription | None = None
         self._arrived: list[Notice] = []
         self._news = asyncio.Event()
@@ -118,7 +118,7 @@ class Notices:
     async def close(self) -> None:
         """Take no more. What was delivered and not acknowledged goes to others after `ACK_WAIT`."""
         subscription, self._subscription = self._subscription, None
-        self._client, self._wanted = None, 0
+        self._link, self._wanted = None, 0
         if subscription is not None:
             with contextlib.suppress(nats.errors.Error, OSError):
                 await subscription.unsubscribe()
@@ -137,7 +137,7 @@ class Notices:
         if self._refusal:
             refusal, self._refusal = self._refusal, ""
             raise BusUnavailable(self._bus.where, f"{self.stream}: {refusal}")
-        if client is not self._client or self._quiet > _DEAF_AFTER:
+        if self._link != _link(client) or self._quiet > _DEAF_AFTER:
             await self.renew()
             await self._subscribe(client)
         if self._wanted <= 0 or now - self._asked_at > _PULL_LIFE + _DEAF_AFTER:
@@ -149,7 +149,7 @@ class Notices:
             self._subscription = await client.subscribe(self._inbox, cb=self._took)
         except (nats.errors.Error, OSError) as exc:
             raise BusUnavailable(self._bus.where, type(exc).__name__) from exc
-        self._client, self._quiet = client, 0.0
+        self._link, self._quiet = _link(client), 0.0
 
     async def _ask(self, client: Any) -> None:
         request = {
@@ -178,9 +178,14 @@ class Notices:
             return
         self._wanted = 0
         if status == "503" or "Consumer Deleted" in description:
-            self._client = None
+            self._link = None
         elif status not in ("404", "408", "409"):
             self._refusal = f"a pull was answered {status}"
+
+
+def _link(client: Any) -> tuple[int, int]:
+    """What is another one after a reconnect: the broker then may have forgotten our pull."""
+    return id(client), client.stats["reconnects"]
 
 
 def _config(durable: str) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Generator, Sequence
 from typing import Any
 
 import redis.asyncio as redis
@@ -278,7 +278,7 @@ class Store:
                 return absent
 
     @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translated(self) -> Generator[None]:
         """The one place where redis-py's errors become ours; their texts may quote values."""
         try:
             yield
