@@ -40,8 +40,15 @@ class Listening(Protocol):
 class Bus(Protocol):
     """What Flightlog needs of NATS. Every call has a deadline; `BusUnavailable` when it passes."""
 
-    layout: Layout
-    max_payload: int
+    @property
+    def layout(self) -> Layout:
+        """Which stream holds which slot."""
+        ...
+
+    @property
+    def max_payload(self) -> int:
+        """The largest body plus headers that a message may have, in bytes."""
+        ...
 
     async def append(
         self, subject: str, messages: Sequence[Outgoing], *, expected: int, timeout: float
@@ -65,4 +72,16 @@ class Bus(Protocol):
 
     async def say(self, subject: str, body: bytes) -> None:
         """Publish on core NATS: no ack, not stored."""
+        ...
+
+
+class Connection(Bus, Protocol):
+    """A bus that is held: it can be closed, and opened a second time."""
+
+    async def twin(self, *, echo: bool) -> "Connection":
+        """Another connection to the same servers; with `echo` it hears what it publishes itself."""
+        ...
+
+    async def close(self) -> None:
+        """Close for good; nothing is flushed."""
         ...

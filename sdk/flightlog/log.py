@@ -11,7 +11,7 @@ from flightlog import alive, carry, inbox, keys, opening, reader
 from flightlog import snapshot as snapshots
 from flightlog import subject as names
 from flightlog.alive import Beats
-from flightlog.bus import Message
+from flightlog.bus import Connection, Message
 from flightlog.carry import Redact
 from flightlog.catalog import Cursor, Filter, Page
 from flightlog.errors import FlightlogError, NoSuchSession, SessionLive, SessionPurged
@@ -19,7 +19,8 @@ from flightlog.event import Event
 from flightlog.inbox import Item
 from flightlog.journal import Journal, OnEvent
 from flightlog.keys import MadeBy
-from flightlog.nats_bus import CONNECT_TIMEOUT, NatsBus, connect_bus
+from flightlog.link import CONNECT_TIMEOUT
+from flightlog.nats_bus import connect_bus
 from flightlog.opening import Wanted
 from flightlog.reader import Folded
 from flightlog.session import Session
@@ -40,13 +41,13 @@ class Log:
     """A connection to one tenant's log. Made by `connect`; safe to share between tasks."""
 
     def __init__(
-        self, bus: NatsBus, store: Store | None, tenant: str, redact: Redact | None
+        self, bus: Connection, store: Store | None, tenant: str, redact: Redact | None
     ) -> None:
         self.bus, self.store, self.tenant = bus, store, tenant
         self._redact = redact
         self._beats = Beats(bus, tenant)
         self._open_here: dict[str, Session] = {}
-        self._ears: NatsBus | None = None
+        self._ears: Connection | None = None
 
     @asynccontextmanager
     async def session(
