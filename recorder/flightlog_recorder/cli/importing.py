@@ -109,10 +109,10 @@ def _account(report: Report) -> str:
 def _tokens(report: Report) -> str:
     used = report.usage
     text = f"{number(used.input_total)} tokens in, {number(used.output_tokens)} out"
-    bounds = (
-        f"; at least: {plural(used.lower_bounds, 'answer')} cut off" if used.lower_bounds else ""
+    whole = f"{text} over {plural(used.messages, 'answer')}"
+    return (
+        f"{whole} ({number(used.lower_bounds)} cut off: at least)" if used.lower_bounds else whole
     )
-    return f"{text} over {plural(used.messages, 'answer')}{bounds}"
 
 
 def _remarks(report: Report) -> list[str]:

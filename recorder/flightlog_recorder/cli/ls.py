@@ -14,7 +14,6 @@ from flightlog_recorder.cli import target
 from flightlog_recorder.cli.output import (
     Cell,
     Usage,
-    fields,
     is_terminal,
     note,
     number,
@@ -73,7 +72,7 @@ async def _ls(where: Target, wanted: Wanted, *, json: bool) -> None:
     async with where.log() as log:
         page, rebuilding = await _page(log, wanted), await _rebuilding(log)
     if json:
-        rows = [fields(row) for row in page.rows]
+        rows = [msgspec.structs.asdict(row) for row in page.rows]
         show_json({"sessions": rows, "after": _place(page.after), "rebuilding": rebuilding})
         return
     _tell(page, wanted, rebuilding)
@@ -118,7 +117,12 @@ async def _rebuilding(log: Log) -> list[str]:
 def _tell(page: Page, wanted: Wanted, rebuilding: list[str]) -> None:
     now = datetime.now(UTC)
     if page.rows:
-        show_table(COLUMNS, [_row(row, now) for row in page.rows], right="events tokens")
+        show_table(
+            COLUMNS,
+            [_row(row, now) for row in page.rows],
+            right="events tokens",
+            shrink="key labels",
+        )
     else:
         note("no such session in the catalog" if _is_narrow(wanted) else "no sessions yet")
     if page.after is not None:

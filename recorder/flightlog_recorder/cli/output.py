@@ -8,8 +8,8 @@ from enum import IntEnum
 from typing import Any
 
 import msgspec
+from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from flightlog import (
@@ -24,7 +24,8 @@ from flightlog import (
 )
 
 Cell = str | Text
-GAP = "  "  # between two columns of a plain table
+GAP = "  "  # between two columns
+LEAST = 8  # cells that a column keeps, however narrow the terminal is
 
 
 class Exit(IntEnum):
@@ -92,45 +93,64 @@ def show_json_line(value: object) -> None:
     _write(json.dumps(msgspec.to_builtins(value), ensure_ascii=False))
 
 
-def show_table(columns: Sequence[str], rows: Sequence[Sequence[Cell]], *, right: str = "") -> None:
-    """Print a table; `right` names the columns of numbers, with spaces between them.
-
-    A pipe gets every cell whole, in columns that two spaces separate.
-    """
-    numbers = [name in right.split() for name in columns]
-    if is_terminal():
-        _show_rich(columns, rows, numbers)
-    else:
-        _show_plain([list(columns), *rows], numbers)
-
-
-def _show_rich(
-    columns: Sequence[str], rows: Sequence[Sequence[Cell]], numbers: Sequence[bool]
+def show_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Cell]],
+    *,
+    right: str = "",
+    shrink: str = "",
 ) -> None:
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for name, number in zip(columns, numbers, strict=True):
-        first = name == columns[0]
-        table.add_column(
-            name,
-            justify="right" if number else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-            min_width=37 if first and name == "session" else None,
-        )
-    for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
-    Console().print(table)
+    """Print a table; `right` names the columns of numbers, `shrink` those that may be cut.
+
+    A pipe gets every cell whole; a terminal gets rows that fit it, if they can.
+    """
+    grid = [[_text(cell) for cell in row] for row in rows]
+    widths = [
+        max(map(cell_len, (name, *map(str, column)))) for name, column in _by_name(columns, grid)
+    ]
+    if is_terminal():
+        widths = fitted(columns, widths, shrink.split(), Console().width)
+    numbers = [name in right.split() for name in columns]
+    for row in [[Text(name, "dim") for name in columns], *grid]:
+        say(*_line(row, widths, numbers))
 
 
-def _show_plain(rows: Sequence[Sequence[Cell]], numbers: Sequence[bool]) -> None:
-    texts = [[cell.plain if isinstance(cell, Text) else cell for cell in row] for row in rows]
-    widths = [max(len(text) for text in column) for column in zip(*texts, strict=True)]
-    for row in texts:
-        cells = [
-            text.rjust(width) if number else text.ljust(width)
-            for text, width, number in zip(row, widths, numbers, strict=True)
-        ]
-        _write(GAP.join(cells).rstrip())
+def _text(cell: Cell) -> Text:
+    return cell if isinstance(cell, Text) else Text(cell)
+
+
+def _by_name(
+    columns: Sequence[str], grid: Sequence[Sequence[Text]]
+) -> list[tuple[str, list[Text]]]:
+    return [(name, [row[at] for row in grid]) for at, name in enumerate(columns)]
+
+
+def fitted(
+    columns: Sequence[str], widths: Sequence[int], shrink: Sequence[str], total: int
+) -> list[int]:
+    """Widths that fit `total` cells: the widest of those that may shrink gives way first."""
+    fit = list(widths)
+    may = [at for at, name in enumerate(columns) if name in shrink]
+    over = sum(fit) + len(GAP) * (len(fit) - 1) - total
+    while over > 0 and (widest := max(may, key=lambda at: fit[at], default=None)) is not None:
+        if fit[widest] <= LEAST:
+            break
+        fit[widest] -= 1
+        over -= 1
+    return fit
+
+
+def _line(row: Sequence[Text], widths: Sequence[int], numbers: Sequence[bool]) -> list[Text]:
+    parts: list[Text] = []
+    for cell, width, is_number in zip(row, widths, numbers, strict=True):
+        shown = cell.copy()
+        shown.truncate(width, overflow="ellipsis")
+        room = " " * (width - shown.cell_len)
+        parts.append(Text.assemble(room, shown) if is_number else Text.assemble(shown, room))
+        parts.append(Text(GAP))
+    line = Text.assemble(*parts)
+    line.rstrip()
+    return [line]
 
 
 def note(text: str) -> None:
@@ -162,7 +182,14 @@ def seconds(value: float) -> str:
         return f"{value:.1f} s"
     minutes, rest = divmod(int(value), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+    if not hours:
+        return f"{minutes} min {rest:02d} s"
+    return f"{hours} h {minutes:02d} min" if hours < 48 else f"{hours // 24} days"
+
+
+def moment(stamp: str | None) -> str:
+    """A time of the wire as people read it."""
+    return printable((stamp or "")[:19].replace("T", " "))
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:

@@ -16,6 +16,7 @@ from flightlog_recorder.cli.output import (
     Cell,
     Exit,
     fields,
+    moment,
     number,
     plural,
     printable,
@@ -60,7 +61,7 @@ def _tell(seen: Look) -> None:
     tools = seen.overview.tools
     if tools:
         say("")
-        show_table(COLUMNS, _tools(seen.overview), right=" ".join(COLUMNS[1:]))
+        show_table(COLUMNS, _tools(seen.overview), right=" ".join(COLUMNS[1:]), shrink="tool")
     say("")
     odd = list(_oddities(seen))
     if not odd:
@@ -110,10 +111,10 @@ def _origin(lineage: Lineage) -> str:
 
 def _time(first: str | None, last: str | None) -> str:
     try:
-        passed = (datetime.fromisoformat(last or "") - datetime.fromisoformat(first or "")).seconds
+        passed = datetime.fromisoformat(last or "") - datetime.fromisoformat(first or "")
     except (ValueError, TypeError):
         return printable(f"{first} to {last}")
-    return printable(f"{first} to {last} ({seconds(passed)})")
+    return f"{moment(first)} to {moment(last)} ({seconds(passed.total_seconds())})"
 
 
 def _size(seen: Overview) -> str:

@@ -138,7 +138,7 @@ async def _write(
     found = keys(imported)
     pointer = await names.look_up(bus, tenant, found.source)
     earlier = await _grown_from(bus, tenant, imported, pointer)
-    drafts = _drafts(imported, key or found.content, {**imported.labels, **labels}, earlier)
+    drafts = _drafts(imported, key or found.source, {**imported.labels, **labels}, earlier)
     head = await seal.write_base(
         bus, tenant, entry.id, drafts, harness_version=imported.harness_version
     )

@@ -69,7 +69,7 @@ def _slots(wanted: Config, found: Found, logs: int) -> str:
     """Two lists of 128 subjects help nobody: the slots say the same."""
     have, want = _span(found.get("subjects") or []), _span(wanted["subjects"])
     text = f"it holds slots {have}, but would hold {want}"
-    return f"{text}; this broker has {logs} log streams, and their number stays as it is"
+    return f"{text}: the number of log streams ({logs}) stays as it was chosen"
 
 
 def _span(subjects: Sequence[str]) -> str:
