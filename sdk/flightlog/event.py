@@ -83,7 +83,7 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 def now() -> str:
     """The time now as the wire writes it: UTC, microseconds, `Z`."""
-    return clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return clock.now().isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def digest_of(body: bytes) -> str:

@@ -1,6 +1,7 @@
 """Names on the bus: ids, slots and subjects of wire version 1."""
 
 import base64
+import functools
 import hashlib
 import re
 
@@ -30,6 +31,7 @@ def mint() -> str:
     return f"sess_{bits:032x}"
 
 
+@functools.lru_cache(maxsize=4_096)
 def slot(session: str) -> int:
     """NATS' own `partition(64, session)`: 32-bit FNV-1a of the id, modulo 64."""
     hashed = 0x811C9DC5

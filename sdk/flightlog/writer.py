@@ -47,7 +47,7 @@ class Draft(Struct, frozen=True):
     @property
     def size(self) -> int:
         """Bytes it will need, an upper bound."""
-        return len(bytes(self.payload)) + _ENVELOPE
+        return len(self.payload) + _ENVELOPE
 
 
 class Send(Struct, frozen=True):
