@@ -33,6 +33,8 @@ def export(
     """
     if out is not None and out.is_dir():
         target.stop(Usage("--out names a directory; name a file in it"))
+    if out is not None and not out.parent.is_dir():
+        target.stop(Usage("--out names a file in a directory that is not there"))
     target.run(_export(target.of(context), session, key, out, until))
 
 

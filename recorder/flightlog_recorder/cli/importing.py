@@ -73,7 +73,7 @@ async def _take(
     log: Log, path: Path, key: str | None, labels: dict[str, str], *, json: bool
 ) -> None:
     imported = await asyncio.to_thread(read_claude_code, path)
-    taken = await take(log.bus, log.tenant, imported, key=key, labels=labels)
+    taken = await take(target.bus_of(log), log.tenant, imported, key=key, labels=labels)
     if json:
         show_json_line(_document(path, imported, taken))
     else:

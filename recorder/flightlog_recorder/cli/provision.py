@@ -59,7 +59,7 @@ def _tell(made: Made) -> None:
         for field in refusal.fields:
             say(f"           {field}")
     if made.refused:
-        note("nothing was changed: mend these streams, or use another prefix or account")
+        note("nothing was changed: mend these streams, or use another account of NATS")
     else:
         logs, copies = plural(made.streams, "log stream"), plural(made.replicas, "replica")
         say(f"ready: {logs}, {copies}")

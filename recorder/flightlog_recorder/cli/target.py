@@ -12,6 +12,7 @@ import typer
 from flightlog import FlightlogError, InvalidName, Log, connect
 from flightlog import subject as names
 from flightlog.log import DEFAULT_NATS
+from flightlog.nats_bus import NatsBus
 from flightlog_recorder.cli.output import Exit, Usage, exit_code, mute, note
 
 DEBUG = "FLIGHTLOG_DEBUG"
@@ -110,6 +111,13 @@ def labels(given: list[str] | None) -> dict[str, str]:
     if not all(name and equals for name, equals, _ in pairs):
         raise Usage("--label takes NAME=VALUE")
     return {name: value for name, _, value in pairs}
+
+
+def bus_of(log: Log) -> NatsBus:
+    """The log's connection as what it is: commands look after streams, sessions never do."""
+    if not isinstance(log.bus, NatsBus):
+        raise TypeError(type(log.bus).__name__)
+    return log.bus
 
 
 async def session_id(log: Log, text: str | None, *, key: str | None = None) -> str:

@@ -58,7 +58,7 @@ async def _verify(
     async with where.log() as log:
         if log.store is None:
             note("no Redis given: the logs alone are verified, not snapshots and catalog")
-        checker = Checker(log.bus, log.store, log.tenant)
+        checker = Checker(target.bus_of(log), log.store, log.tenant)
         found = _all(log, checker) if every else _one(log, checker, session, key)
         async for each in found:
             outcomes[each.outcome] += 1
@@ -78,14 +78,14 @@ async def _one(
 
 async def _all(log: Log, checker: Checker) -> AsyncIterator[Verdict]:
     """Every session that a stream holds, a damaged one like any other; then rows without a log."""
-    async for found in sessions(log.bus, log.tenant):
+    async for found in sessions(target.bus_of(log), log.tenant):
         for some in _chunks(found):
             for each in await asyncio.gather(*(checker.check(session) for session in some)):
                 yield each
     if log.store is None:
         return
     try:
-        async for gone in ghosts(log.bus, log.store, log.tenant):
+        async for gone in ghosts(target.bus_of(log), log.store, log.tenant):
             for session in gone:
                 yield verdict.ghost(session)
     except StoreUnavailable as exc:

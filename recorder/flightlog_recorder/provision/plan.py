@@ -68,6 +68,8 @@ def _differing(wanted: Config, found: Found, logs: int) -> list[str]:
 def _slots(wanted: Config, found: Found, logs: int) -> str:
     """Two lists of 128 subjects help nobody: the slots say the same."""
     have, want = _span(found.get("subjects") or []), _span(wanted["subjects"])
+    if have == want:
+        return "its subjects have another prefix"
     text = f"it holds slots {have}, but would hold {want}"
     return f"{text}: the number of log streams ({logs}) stays as it was chosen"
 
