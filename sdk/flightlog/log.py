@@ -1,13 +1,15 @@
 """The log of one tenant: where sessions are opened, read, listed and spoken to."""
 
 import asyncio
+import functools
 import logging
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from signal import Signals
 from typing import Any, Literal
 
-from flightlog import alive, carry, inbox, keys, opening, reader
+from flightlog import alive, carry, clock, inbox, keys, opening, reader
 from flightlog import snapshot as snapshots
 from flightlog import subject as names
 from flightlog.alive import Beats
@@ -26,6 +28,7 @@ from flightlog.reader import Folded
 from flightlog.session import Session
 from flightlog.snapshot import SESSION, Snapshot
 from flightlog.state import SessionState
+from flightlog.stopping import heeding
 from flightlog.store import Store
 from flightlog.tool import Tools, policies_of
 
@@ -61,6 +64,7 @@ class Log:
         on_live: OnLive = "takeover",
         reopen: bool = False,
         on_event: OnEvent | None = None,
+        signals: Iterable[Signals] = stopping.SIGNALS,
         deadline: float = OPEN_DEADLINE,
     ) -> AsyncGenerator[Session]:
         """Start or resume a session and own it until the block is left.
@@ -69,13 +73,21 @@ class Log:
         creates; neither takes `FLIGHTLOG_SESSION_KEY`, else a new session. Opening appends one
         event, which fences every older writer; with `on_live="refuse"` a live one raises
         `SessionLive` instead. `tools` declares policies by name. `on_event` sees each event that is
-        appended live, never a restored one. Raises `NoSuchSession`, `SessionPurged`, `Fenced`
+        appended live, never a restored one.
+
+        SIGTERM and Ctrl-C (`signals`, where nobody else handles them) stop the work, leave its
+        calls in flight, record session_suspended within 5 s, leave the block by `SystemExit(0)` or
+        `KeyboardInterrupt`; a second one ends the process at once.
+
+        Raises `NoSuchSession`, `SessionPurged`, `Fenced`
         (another resumer was faster: do not retry), `LogCorrupt`, `BusUnavailable`.
         """
         if key is None and id is None:
             key = os.environ.get("FLIGHTLOG_SESSION_KEY") or None
         opening.check(key, id, labels or {}, harness_version)
-        found, made_by = await self._identify(key, id)
+        until = clock.elapsed() + deadline
+        identify = functools.partial(self._identify, key, id)
+        found, made_by = await opening.patiently(identify, until=until)
         wanted = Wanted(
             tenant=self.tenant,
             id=found,
@@ -88,8 +100,8 @@ class Log:
         )
         if on_live == "refuse":
             await self._refuse_live(wanted.id)
-        session = await self._open(wanted, on_event, deadline)
-        async with session, self._writing(session):
+        session = await self._open(wanted, on_event, until)
+        async with heeding(session, signals, ends=True), session, self._writing(session):
             await session.start()
             yield session
 
@@ -117,11 +129,11 @@ class Log:
             return entry.id, entry.made_by
         return (names.mint(), "session") if id is None else (names.token("session id", id), None)
 
-    async def _open(self, wanted: Wanted, on_event: OnEvent | None, deadline: float) -> Session:
-        snapshot = await self._snapshot(wanted.id)
-        folded = await opening.look(self.bus, wanted, snapshot)
+    async def _open(self, wanted: Wanted, on_event: OnEvent | None, until: float) -> Session:
+        look = functools.partial(opening.look, self.bus, wanted, await self._snapshot(wanted.id))
+        folded = await opening.patiently(look, until=until)
         journal = Journal(wanted.id, folded.state, redact=self._redact, on_event=on_event)
-        opened = await opening.own(self.bus, wanted, folded, journal, deadline=deadline)
+        opened = await opening.own(self.bus, wanted, folded, journal, until=until)
         journal.appender = opened.appender
         return Session(self.bus, self.tenant, journal, opened)
 

@@ -1,7 +1,9 @@
 """Opening a session: fold what is there, then own it by appending under expectation (section 7)."""
 
 import asyncio
-from collections.abc import Mapping
+import functools
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
 
 from msgspec import Raw, Struct
 
@@ -10,7 +12,7 @@ from flightlog import payload as payloads
 from flightlog import subject as names
 from flightlog.appender import Appended, Appender
 from flightlog.bus import Bus
-from flightlog.errors import Fenced, InvalidValue, NoSuchSession, SessionPurged
+from flightlog.errors import BusUnavailable, Fenced, InvalidValue, NoSuchSession, SessionPurged
 from flightlog.journal import Journal
 from flightlog.keys import MadeBy
 from flightlog.payload import Policy, SessionReopened, SessionResumed, SessionStarted
@@ -20,9 +22,12 @@ from flightlog.snapshot import SESSION, Snapshot
 from flightlog.state import ENDED, SessionState
 from flightlog.writer import Draft, Writer
 
+T = TypeVar("T")
+
 SEAL_PATIENCE = 5.0  # seconds for a base that is being written, or lags, to show its seal
 TEXT_BYTES = 4096  # of a key, a label or a harness version: all go into one event
 _LOOK_AGAIN = 0.05
+_BUS_AGAIN = 0.2
 
 
 class Wanted(Struct, frozen=True):
@@ -66,6 +71,17 @@ def _check_text(what: str, text: object) -> None:
         raise InvalidValue(what, f"it must be valid text of at most {TEXT_BYTES} bytes")
 
 
+async def patiently(work: Callable[[], Awaitable[T]], *, until: float) -> T:
+    """Do work again while the bus is away, until that time on the loop's clock."""
+    while True:
+        try:
+            return await work()
+        except BusUnavailable:
+            if clock.elapsed() >= until:
+                raise
+        await asyncio.sleep(_BUS_AGAIN)
+
+
 async def fold(
     bus: Bus, tenant: str, id: str, snapshot: Snapshot | None, *, until: int | None = None
 ) -> Folded[SessionState]:
@@ -104,14 +120,13 @@ async def look(bus: Bus, wanted: Wanted, snapshot: Snapshot | None) -> Folded[Se
 
 
 async def own(
-    bus: Bus, wanted: Wanted, folded: Folded[SessionState], journal: Journal, *, deadline: float
+    bus: Bus, wanted: Wanted, folded: Folded[SessionState], journal: Journal, *, until: float
 ) -> Opened:
     """Append the first event of this writer; from its ack on, every older writer is fenced.
 
     After a conflict the new tail decides: another takeover in it means `Fenced` (two resumers never
     take turns), anything else is folded in and tried again.
     """
-    until = clock.elapsed() + deadline
     writer_id = f"{clock.bits(128):032x}"
     while True:
         journal.state = folded.state
@@ -123,7 +138,8 @@ async def own(
                 _first(wanted, folded, writer_id), deadline=max(0.0, until - clock.elapsed())
             )
         except Fenced:
-            folded = await _tail(bus, wanted, folded)
+            tail = functools.partial(_tail, bus, wanted, folded)
+            folded = await patiently(tail, until=until)
         except BaseException:
             await appender.close()
             raise
