@@ -17,6 +17,7 @@ from flightlog_projector.projector import Job, Projected, Projector
 from flightlog_projector.walk import Walk
 
 FLOOR_LAG = 5.0  # seconds that the floor stays behind the acks, so that a restart looks back as far
+AT_ONCE = 4  # folds of a rebuild; live sessions come first
 CHUNK = 100  # sessions looked up at once, and signed for
 ASIDE_EVERY = 60.0  # seconds between two attempts at the sessions that were set aside
 
@@ -136,8 +137,9 @@ class Keeper:
             return False
         async for sessions in self._walk.windows(above, top):
             for start in range(0, len(sessions), CHUNK):
-                for job in await self._lacking(sessions[start : start + CHUNK]):
-                    await self._project(job)
+                jobs = await self._lacking(sessions[start : start + CHUNK])
+                for first in range(0, len(jobs), AT_ONCE):
+                    await self._project(jobs[first : first + AT_ONCE])
                 if not (await self.sign() and await self._floors.keep()):
                     return False
         return True
@@ -154,12 +156,13 @@ class Keeper:
             ]
         return jobs
 
-    async def _project(self, job: Job) -> None:
+    async def _project(self, jobs: list[Job]) -> None:
         began = time.monotonic()
-        projected = await self._projector.project(job)
-        await self.book(job, projected)
-        self._metrics.rebuilt.labels(self.stream).inc()
-        await asyncio.sleep(max(0.0, 1 / self._rate - (time.monotonic() - began)))
+        found = await asyncio.gather(*map(self._projector.project, jobs))
+        for job, projected in zip(jobs, found, strict=True):
+            await self.book(job, projected)
+        self._metrics.rebuilt.labels(self.stream).inc(len(jobs))
+        await asyncio.sleep(max(0.0, len(jobs) / self._rate - (time.monotonic() - began)))
 
     async def _raise(self, floor: Floor | None, standing: Standing) -> None:
         """Raise the floor to where the acks were a while ago, unless somebody is rebuilding."""
