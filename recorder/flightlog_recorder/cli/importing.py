@@ -8,6 +8,7 @@ import typer
 
 from flightlog import FlightlogError, Log
 from flightlog.errors import BusUnavailable, LayoutRefused, NotPermitted
+from flightlog.writer import HEADER_ROOM
 from flightlog_recorder.cli import target
 from flightlog_recorder.cli.output import (
     Exit,
@@ -22,8 +23,10 @@ from flightlog_recorder.cli.output import (
 )
 from flightlog_recorder.cli.target import Labels, Target
 from flightlog_recorder.importer import Imported, Report, read_claude_code
+from flightlog_recorder.importer.claude_code import LIMIT
 from flightlog_recorder.importer.intake import Taken, take
 
+ENVELOPE = 1024  # bytes of an event beside its payload, at most
 TOLD = 10  # flagged lines of one file; the rest is counted
 
 app = typer.Typer(no_args_is_help=True, help="Turn foreign transcripts into sessions.")
@@ -72,8 +75,10 @@ async def _import(
 async def _take(
     log: Log, path: Path, key: str | None, labels: dict[str, str], *, json: bool
 ) -> None:
-    imported = await asyncio.to_thread(read_claude_code, path)
-    taken = await take(target.bus_of(log), log.tenant, imported, key=key, labels=labels)
+    bus = target.bus_of(log)
+    limit = min(LIMIT, bus.max_payload - HEADER_ROOM - ENVELOPE)
+    imported = await asyncio.to_thread(read_claude_code, path, limit=limit)
+    taken = await take(bus, log.tenant, imported, key=key, labels=labels)
     if json:
         show_json_line(_document(path, imported, taken))
     else:

@@ -1,0 +1,107 @@
+"""Sessions for the commands to look at: recorded, written by hand, and projected."""
+
+from collections.abc import Sequence
+
+from flightlog import Log, catalog, reader
+from flightlog import event as events
+from flightlog import snapshot as snapshots
+from flightlog import subject as names
+from flightlog.answer import Acked
+from flightlog.bus import Outgoing
+from flightlog.event import Event
+from flightlog.floor import Floor, Floors
+from flightlog.reader import Folded
+from flightlog.snapshot import SESSION, Snapshot
+from flightlog.state import SessionState
+from tests.scripted import TENANT, Model, asks, says
+
+
+async def talk(log: Log, *, key: str | None = None, labels: dict[str, str] | None = None) -> str:
+    """A short session that ends: one question, one tool call, one answer."""
+    model = Model(asks(("t1", "add", {"x": 1})), says("it is 2"))
+    async with log.session(key=key, labels=labels or {}, harness_version="test/1") as session:
+        await session.user_message("what is 1 + 1?")
+        await session.model_call({"model": "m", "messages": session.state.messages()}, call=model)
+        [call] = session.state.next.calls  # type: ignore[union-attr]
+        await session.tool_call(call, run=lambda x: x + 1)
+        await session.model_call({"model": "m", "messages": session.state.messages()}, call=model)
+        await session.end("completed")
+        return session.id
+
+
+async def write(
+    log: Log, session: str, bodies: Sequence[Event | bytes], *, part: str = "live", last: int = 0
+) -> int:
+    """Store messages as they are, with no writer in between; the last one's stream sequence."""
+    subject = names.log_subject(TENANT, session, part)
+    for each in bodies:
+        body = each.body if isinstance(each, Event) else each
+        answer = await log.bus.append(subject, [Outgoing(body, {})], expected=last, timeout=5)
+        assert isinstance(answer, Acked)
+        last = answer.sequence
+    return last
+
+
+async def fold(log: Log, session: str) -> Folded[SessionState]:
+    """The session's state and place."""
+    return await reader.fold(log.bus, TENANT, session, SESSION)
+
+
+async def project(log: Log, session: str, *, floor: int | None = None) -> Folded[SessionState]:
+    """Store what a projector would: the snapshot, the row, and the floor if one is given."""
+    assert log.store is not None
+    folded = await fold(log, session)
+    await save(log, session, snapshot(folded))
+    await log.store.save_row(row(session, folded))
+    if floor is not None:
+        await raise_floor(log, session, floor)
+    return folded
+
+
+async def raise_floor(log: Log, session: str, sequence: int) -> None:
+    """Let the catalog say that it is whole up to a stream sequence."""
+    assert log.store is not None
+    floors = Floors(log.store, log.bus.layout.stream_of(session), replica="a test")
+    assert await floors.claim()
+    assert await floors.create(Floor("a test", sequence))
+    await floors.release()
+
+
+async def save(log: Log, session: str, value: bytes) -> None:
+    """Store a snapshot's bytes over whatever is there."""
+    assert log.store is not None
+    held = await log.store.snapshot(TENANT, session, SESSION.name, SESSION.version)
+    replacing = None if held is None else snapshots.header(held)
+    assert await log.store.save_snapshot(
+        TENANT, session, SESSION.name, SESSION.version, value, replacing=replacing
+    )
+
+
+def snapshot(folded: Folded[SessionState], *, state: SessionState | None = None) -> bytes:
+    """A snapshot's bytes; `state` for one that tells another story."""
+    return snapshots.write(
+        Snapshot(
+            projection=SESSION.name,
+            version=SESSION.version,
+            schema=events.WIRE_VERSION,
+            seq=folded.seq,
+            sequence=folded.sequence,
+            part=folded.part,
+            read_to=folded.read_to,
+            digest=folded.digest or "",
+            writers=folded.writers,
+            state=SESSION.encode(state or folded.state),
+        )
+    )
+
+
+def row(session: str, folded: Folded[SessionState]) -> catalog.Row:
+    """The catalog's row."""
+    return catalog.row_of(
+        folded.state,
+        tenant=TENANT,
+        session=session,
+        sequence=folded.sequence,
+        read_to=folded.read_to,
+        strays=len(folded.strays),
+    )
