@@ -28,7 +28,7 @@ from flightlog.reader import Folded
 from flightlog.session import Session
 from flightlog.snapshot import SESSION, Snapshot
 from flightlog.state import SessionState
-from flightlog.stopping import heeding
+from flightlog.stopping import SIGNALS, heeding
 from flightlog.store import Store
 from flightlog.tool import Tools, policies_of
 
@@ -64,7 +64,7 @@ class Log:
         on_live: OnLive = "takeover",
         reopen: bool = False,
         on_event: OnEvent | None = None,
-        signals: Iterable[Signals] = stopping.SIGNALS,
+        signals: Iterable[Signals] = SIGNALS,
         deadline: float = OPEN_DEADLINE,
     ) -> AsyncGenerator[Session]:
         """Start or resume a session and own it until the block is left.
@@ -79,8 +79,8 @@ class Log:
         calls in flight, record session_suspended within 5 s, leave the block by `SystemExit(0)` or
         `KeyboardInterrupt`; a second one ends the process at once.
 
-        Raises `NoSuchSession`, `SessionPurged`, `Fenced`
-        (another resumer was faster: do not retry), `LogCorrupt`, `BusUnavailable`.
+        Raises `NoSuchSession`, `SessionPurged`, `Fenced` (another resumer was faster: do not
+        retry), `LogCorrupt`, `BusUnavailable`.
         """
         if key is None and id is None:
             key = os.environ.get("FLIGHTLOG_SESSION_KEY") or None
@@ -282,7 +282,8 @@ async def connect(
     """
     env = os.environ
     redis = redis or env.get("FLIGHTLOG_REDIS_URL")
-    tenant = names.token("tenant", tenant or env.get("FLIGHTLOG_TENANT") or "default")
+    told = tenant if tenant is not None else env.get("FLIGHTLOG_TENANT") or "default"
+    tenant = names.token("tenant", told)
     url = nats or env.get("FLIGHTLOG_NATS_URL") or DEFAULT_NATS
     store = Store.connect(redis) if redis else None
     bus = await connect_bus(url, timeout=timeout, prefix=prefix, provision=provision, echo=False)
