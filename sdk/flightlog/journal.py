@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from msgspec import Raw, Struct
 
-from flightlog import carry, clock
+from flightlog import carry, clock, thread
 from flightlog import payload as payloads
 from flightlog.appender import Appender
 from flightlog.carry import Redact
@@ -47,6 +47,7 @@ class Journal:
         self.redact = redact
         self.originals: dict[tuple[int | None, str], Any] = {}
         self.starting: set[Hashable] = set()
+        self.children: set[Journal] = set()
         self.appender: Appender | None = None
         self.stopped: FlightlogError | None = None
         self.changed = asyncio.Event()
@@ -111,13 +112,13 @@ class Journal:
     async def suspend(self, payload: SessionSuspended) -> None:
         """Stop what runs, leave its calls in flight, and record that. Idempotent."""
         if self.stopped is None and self.appender is not None and self.state.status not in ENDED:
-            self._cancel_running()
+            self.halt()
             await self._finish(payload, Suspended(self.session))
 
     async def end(self, payload: payloads.SessionEnded) -> None:
         """Record the end of the session and stop what runs."""
         await self._finish(payload, SessionEnded(self.session))
-        self._cancel_running()
+        self.halt()
 
     async def _finish(self, payload: Struct, error: FlightlogError) -> None:
         """Append this writer's last event: nothing is queued behind it, unless it is refused."""
@@ -194,10 +195,13 @@ class Journal:
         if self.stopped is None:
             self.stopped = error
         self.changed.set()
-        self._cancel_running()
+        self.halt()
 
-    def _cancel_running(self) -> None:
+    def halt(self) -> None:
+        """Cancel what runs, children's work first: all of it stays in flight. Idempotent."""
         self._leaving = True
+        for child in list(self.children):
+            child.halt()
         for task in list(self._running):
             task.cancel()
 
@@ -251,7 +255,7 @@ def check_fits(type: str, raw: Raw) -> None:
 async def _call(work: Callable[..., Any], arguments: dict[str, Any]) -> Any:
     if inspect.iscoroutinefunction(work):
         return await work(**arguments)
-    result = await asyncio.to_thread(work, **arguments)
+    result = await thread.run(work, arguments)
     return await result if isinstance(result, Awaitable) else result
 
 

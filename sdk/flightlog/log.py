@@ -28,7 +28,7 @@ from flightlog.reader import Folded
 from flightlog.session import Session
 from flightlog.snapshot import SESSION, Snapshot
 from flightlog.state import SessionState
-from flightlog.stopping import SIGNALS, heeding
+from flightlog.stopping import SIGNALS, ending, heeding
 from flightlog.store import Store
 from flightlog.tool import Tools, policies_of
 
@@ -101,7 +101,7 @@ class Log:
         if on_live == "refuse":
             await self._refuse_live(wanted.id)
         session = await self._open(wanted, on_event, until)
-        async with heeding(session, signals, ends=True), session, self._writing(session):
+        async with heeding(session, signals), session, self._writing(session):
             await session.start()
             yield session
 
@@ -289,6 +289,7 @@ async def connect(
     bus = await connect_bus(url, timeout=timeout, prefix=prefix, provision=provision, echo=False)
     log = Log(bus, store, tenant, redact)
     try:
-        yield log
+        async with ending():
+            yield log
     finally:
         await log.close()

@@ -265,6 +265,10 @@ class Session:
         ended = payloads.SessionEnded(status=status, result=packed, error=why)
         await self._journal.end(ended)
 
+    def halt(self) -> None:
+        """Cancel what runs and leave it in flight, as `suspend` does before it records anything."""
+        self._journal.halt()
+
     async def suspend(self, reason: str = "suspended") -> None:
         """Stop the work, leave its calls in flight, and record that the session waits. Idempotent.
 
