@@ -12,14 +12,7 @@ from flightlog import carry, clock, thread
 from flightlog import payload as payloads
 from flightlog.appender import Appender
 from flightlog.carry import Redact
-from flightlog.errors import (
-    FlightlogError,
-    InvalidValue,
-    LogFull,
-    SessionEnded,
-    Suspended,
-    TooLarge,
-)
+from flightlog.errors import FlightlogError, InvalidValue, SessionEnded, Suspended
 from flightlog.event import Event
 from flightlog.payload import SessionSuspended
 from flightlog.state import ENDED, SessionState, apply
@@ -91,8 +84,8 @@ class Journal:
         try:
             return await self.appender.append(draft, deadline=deadline)
         except FlightlogError:
-            if self.appender.error is not None:
-                self.stop(self.appender.error)
+            if self._failed is not None:
+                self.stop(self._failed)
             raise
 
     async def begin(self, payload: Struct, closing: Struct) -> Event:
@@ -127,8 +120,9 @@ class Journal:
         self.stopped = error
         try:
             await self.outlive(self._send(draft))
-        except (TooLarge, LogFull):
-            self.stopped = None
+        except FlightlogError:
+            self.stopped = self._failed
+            self._leaving = self.stopped is not None
             raise
 
     async def outlive(self, work: Coroutine[Any, Any, T]) -> T:
@@ -208,13 +202,16 @@ class Journal:
     @property
     def halted(self) -> bool:
         """Whether calls that are cancelled now stay in flight instead of being closed."""
-        return self._leaving or (self.appender is not None and self.appender.error is not None)
+        return self._leaving or self._failed is not None
 
     @property
     def why(self) -> FlightlogError:
         """What a call is told that cannot go on here."""
-        failed = self.appender.error if self.appender is not None else None
-        return self.stopped or failed or Suspended(self.session)
+        return self.stopped or self._failed or Suspended(self.session)
+
+    @property
+    def _failed(self) -> FlightlogError | None:
+        return self.appender.error if self.appender is not None else None
 
     async def leave(self, reason: str) -> None:
         """Record that the session waits, unless its last event is written; see all queued stored.
