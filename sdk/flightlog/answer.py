@@ -6,7 +6,7 @@ from msgspec import Struct
 # Error codes of nats-server 2.15; each row is pinned by tests/contract.
 _WRONG_LAST_SEQUENCE = 10071
 _STORE_FAILED = 10077  # with "maximum ...": the stream is full; otherwise nothing is known
-_NO_ROOM = 10047
+_NO_ROOM = frozenset({10002, 10023, 10047})  # of the account, of the server, of the storage
 _TOO_LARGE = 10054
 _BATCH_REFUSED = frozenset({10176, 10210, 10211})
 
@@ -81,7 +81,7 @@ def _refusal(error: _ApiError, stream: str, limit: int) -> Answer:
     if code == _WRONG_LAST_SEQUENCE:
         last = text.rsplit(":", 1)[-1].strip()
         return Conflict(int(last) if last.isdigit() else None)
-    if code == _NO_ROOM or (code == _STORE_FAILED and "maximum" in text):
+    if code in _NO_ROOM or (code == _STORE_FAILED and "maximum" in text):
         return Full(stream)
     if code == _TOO_LARGE:
         return Oversized(limit)

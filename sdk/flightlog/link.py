@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Self
 
 import nats.errors
@@ -33,7 +34,7 @@ _log = logging.getLogger("flightlog.bus")
 
 
 class _Client(Client):
-    """nats-py, with a header parser that does not go one character at a time."""
+    """nats-py, with a header parser that does not go one character at a time, and no leaks."""
 
     async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
         if not headers:
@@ -49,6 +50,11 @@ class _Client(Client):
         """Fail what waits for an answer: it will not come, and nothing else would say so."""
         for future in list(self._resp_map.values()):
             _give_up(future, exc)
+
+    def drop_transport(self) -> None:
+        """Close the socket: nats-py leaves it open when it reconnects or fails to connect."""
+        if self._transport is not None:
+            self._transport.close()  # type: ignore[no-untyped-call]
 
 
 class Listening:
@@ -77,6 +83,7 @@ class Link:
         self._last_error: Exception | None = None
         self._denied: set[tuple[str, str]] = set()
         self._reads: set[asyncio.Future[str]] = set()
+        self._asking: Counter[str] = Counter()  # subjects of the requests under way
         self.listening: set[Listening] = set()
         self.closed = False
 
@@ -120,6 +127,7 @@ class Link:
 
     async def _connect(self, client: _Client) -> None:
         async def lost() -> None:
+            client.drop_transport()
             self._give_up(client, nats.errors.ConnectionReconnectingError())
 
         async def erred(exc: Exception) -> None:
@@ -144,7 +152,8 @@ class Link:
         text = str(exc).lower()
         if match := _VIOLATION.search(text):
             self._denied.add((match[1], match[2]))
-            self._give_up(client, exc)
+            if match[1] == "subscription" or self._asking[match[2]]:
+                self._give_up(client, exc)
         elif _UNWELCOME.search(text) and self._connecting is not None:
             self._connecting.cancel()
         if not (self._last_error and _UNWELCOME.search(str(self._last_error).lower())):
@@ -189,13 +198,24 @@ class Link:
         timeout: float = REQUEST_TIMEOUT,
     ) -> Msg:
         """One request and its answer, else `BusUnavailable`, or `NotPermitted` if so told."""
-        if self._denied:
-            self._denied.discard(("publish", subject.lower()))
-        try:
+        with self._watching(subject):
             client = await self.client()
             return await client.request(subject, body, timeout=timeout, headers=headers)
+
+    @contextlib.contextmanager
+    def _watching(self, subject: str) -> Generator[None]:
+        """The one place where nats-py's errors become ours, refused permissions included."""
+        name = subject.lower()
+        self._denied.discard(("publish", name))
+        self._asking[name] += 1
+        try:
+            yield
         except (nats.errors.Error, OSError, TimeoutError) as exc:
             raise self._failure(subject, exc) from exc
+        finally:
+            self._asking[name] -= 1
+            if not self._asking[name]:
+                del self._asking[name]
 
     def _failure(self, subject: str, exc: Exception) -> Exception:
         if ("publish", subject.lower()) in self._denied:
@@ -209,20 +229,18 @@ class Link:
         self, subject: str, query: bytes, took: Took, done: "asyncio.Future[str]"
     ) -> None:
         """Ask what is answered by several messages: each goes to `took`, until `done` is set."""
-        self._denied.discard(("publish", subject.lower()))
         self._reads.add(done)
         try:
-            client = await self.client()
-            inbox = client.new_inbox()
-            subscription = await client.subscribe(inbox, cb=took, pending_bytes_limit=0)
-            try:
-                await client.publish(subject, query, reply=inbox)
-                await asyncio.wait_for(done, REQUEST_TIMEOUT)
-            finally:
-                with contextlib.suppress(nats.errors.Error):
-                    await subscription.unsubscribe()
-        except (nats.errors.Error, OSError, TimeoutError) as exc:
-            raise self._failure(subject, exc) from exc
+            with self._watching(subject):
+                client = await self.client()
+                inbox = client.new_inbox()
+                subscription = await client.subscribe(inbox, cb=took, pending_bytes_limit=0)
+                try:
+                    await client.publish(subject, query, reply=inbox)
+                    await asyncio.wait_for(done, REQUEST_TIMEOUT)
+                finally:
+                    with contextlib.suppress(nats.errors.Error):
+                        await subscription.unsubscribe()
         finally:
             self._reads.discard(done)
 
@@ -266,3 +284,4 @@ def _give_up(future: "asyncio.Future[Any]", exc: Exception) -> None:
 async def _close(client: _Client) -> None:
     with contextlib.suppress(Exception):  # nats-py raises ConnectionResetError and others
         await asyncio.wait_for(client.close(), _CLOSE_TIMEOUT)
+    client.drop_transport()

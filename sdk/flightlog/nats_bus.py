@@ -22,6 +22,7 @@ PAGE_MESSAGES = 1_000
 PAGE_BYTES = 1 << 20  # a page is what a reader holds in memory
 _ALL, _SOME = "all", "some"
 _NO_MESSAGE = 10037  # the one error of a read that means: there is none
+_SIDE = {layout.INBOX_STREAM, layout.NOTICE_STREAM, layout.KEYS_STREAM}
 _ENABLE = "enable jetstream in the server and in the account"
 
 
@@ -267,7 +268,8 @@ def _check_version(bus: NatsBus) -> None:
 
 async def _discover(bus: NatsBus, prefix: str, provision: bool | None) -> layout.Layout:
     configs = await bus.stream_configs()
-    if not configs and (provision or (provision is None and _is_loopback(bus.where))):
+    allowed = provision or (provision is None and _is_loopback(bus.where))
+    if allowed and {config["name"] for config in configs} <= _SIDE:
         await create_streams(bus, prefix=prefix)
         configs = await bus.stream_configs()
     return layout.read_layout(configs, prefix=prefix)
@@ -282,8 +284,9 @@ async def create_streams(
     bus: NatsBus, *, streams: int = 1, replicas: int = 1, prefix: str = names.PREFIX
 ) -> None:
     """Create what is missing of the layout; a stream that is there is never changed."""
-    wanted = layout.log_configs(streams, replicas=replicas, prefix=prefix)
-    await create(bus, wanted + layout.side_configs(replicas=replicas, prefix=prefix))
+    logs = layout.log_configs(streams, replicas=replicas, prefix=prefix)
+    # Logs last: who finds one finds the rest, however many processes start at once.
+    await create(bus, layout.side_configs(replicas=replicas, prefix=prefix) + logs)
 
 
 async def create(bus: NatsBus, configs: Sequence[layout.Config]) -> None:

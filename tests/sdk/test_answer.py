@@ -35,6 +35,8 @@ def test_an_ack_names_the_stream_and_the_last_sequence() -> None:
         (10077, "maximum messages exceeded", Full("FLIGHTLOG_0")),
         (10077, "disk failure", Unclear("error 10077")),
         (10047, "insufficient storage resources available", Full("FLIGHTLOG_0")),
+        (10002, "resource limits exceeded for account", Full("FLIGHTLOG_0")),
+        (10023, "insufficient resources", Full("FLIGHTLOG_0")),
         (10054, "message size exceeds maximum allowed", Oversized(1_000)),
         (10176, "batch publish sequence is not expected", Busy()),
         (10210, "too many in-flight batches", Busy()),
