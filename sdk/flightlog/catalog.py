@@ -51,6 +51,12 @@ class Row(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="row", tag_
     snapshot_at: float = 0.0
     error: str | None = None
 
+    @property
+    def parent(self) -> str | None:
+        """The session whose call opened this one; a fork of such a session is nobody's child."""
+        origin = None if "forked_from" in self.lineage else self.lineage.get("parent")
+        return origin.get("session") if isinstance(origin, dict) else None
+
 
 class Purged(Struct, frozen=True, kw_only=True, tag="purged", tag_field="is"):
     """What stays of a purged session for a day, so that a late projector cannot revive it."""
@@ -72,10 +78,13 @@ class Filter(Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
     key: str | None = None
     key_prefix: str | None = None
+    parent: str | None = None
     damaged: bool | None = None
 
     def index(self) -> str:
         """The narrowest index by last activity that holds every wanted row."""
+        if self.parent is not None:
+            return _parent_index(self.parent)
         for name, value in self.labels.items():
             return label_index(name, value)
         if self.damaged:
@@ -90,6 +99,7 @@ class Filter(Struct, frozen=True, kw_only=True):
             self.status in (None, row.status)
             and self.waiting in (None, row.waiting)
             and self.key in (None, row.key)
+            and self.parent in (None, row.parent)
             and (self.key_prefix is None or (row.key or "").startswith(self.key_prefix))
             and self.damaged in (None, row.error is not None)
             and all(row.labels.get(name) == value for name, value in self.labels.items())
@@ -197,6 +207,8 @@ def indexes(entry: Entry | None) -> set[str]:
     names = {ALL, f"status:{entry.status}"}
     labels = sorted(entry.labels.items())[:MOST_LABELS]
     names |= {label_index(name, value) for name, value in labels}
+    if entry.parent is not None:
+        names.add(_parent_index(entry.parent))
     if entry.waiting:
         names.add(f"waiting:{entry.waiting}")
     if entry.error is not None:
@@ -205,9 +217,13 @@ def indexes(entry: Entry | None) -> set[str]:
 
 
 def possible_indexes() -> set[str]:
-    """The indexes that may hold an entry that became unreadable; labels cannot be told."""
+    """The indexes that may hold an unreadable entry; labels and parents cannot be told."""
     status = {f"status:{word}" for word in STATUSES}
     return {ALL, _DAMAGED} | status | {f"waiting:{word}" for word in WAITING}
+
+
+def _parent_index(session: str) -> str:
+    return f"parent:{session}"
 
 
 def label_index(name: str, value: str) -> str:

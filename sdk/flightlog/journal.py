@@ -69,10 +69,11 @@ class Journal:
         self, type: str, payload: Raw, *, parent: int | None = None, deadline: float | None = None
     ) -> Event:
         """Append any payload; what waits behind a failed append fails with it."""
-        self._check()
+        self.check()
         return await self._send(Draft(type, payload, parent_seq=parent), deadline)
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise if this process appends nothing more to the session."""
         if self.stopped is not None:
             raise self.stopped
         if self.appender is None or self.state.status in ENDED:
@@ -115,7 +116,7 @@ class Journal:
 
     async def _finish(self, payload: Struct, error: FlightlogError) -> None:
         """Append this writer's last event: nothing is queued behind it, unless it is refused."""
-        self._check()
+        self.check()
         draft = Draft(*encoded(payload))
         self.stopped = error
         try:

@@ -22,12 +22,13 @@ class Imported(Struct, frozen=True):
     hash: str | None = None
 
 
-class Parent(Struct, frozen=True):
-    """The call of another session that opened this one."""
+class Parent(Struct, frozen=True, omit_defaults=True):
+    """The call of another session that opened this one; `name` is for people."""
 
     session: str
     call_id: str | None = None
     announced_by: int | None = None
+    name: str | None = None
 
 
 class Lineage(Struct, frozen=True):

@@ -9,13 +9,15 @@ from contextlib import asynccontextmanager
 from signal import Signals
 from typing import Any, Literal
 
-from flightlog import alive, carry, clock, inbox, keys, opening, reader
+from msgspec.structs import replace
+
+from flightlog import alive, carry, clock, inbox, keys, opening, reader, usage
 from flightlog import snapshot as snapshots
 from flightlog import subject as names
 from flightlog.alive import Beats
 from flightlog.bus import Connection, Message
 from flightlog.carry import Redact
-from flightlog.catalog import Cursor, Filter, Page
+from flightlog.catalog import Cursor, Filter, Page, Row
 from flightlog.errors import FlightlogError, NoSuchSession, SessionLive, SessionPurged
 from flightlog.event import Event
 from flightlog.inbox import Item
@@ -23,7 +25,7 @@ from flightlog.journal import Journal, OnEvent
 from flightlog.keys import MadeBy
 from flightlog.link import CONNECT_TIMEOUT
 from flightlog.nats_bus import connect_bus
-from flightlog.opening import Wanted
+from flightlog.opening import Opened, Wanted
 from flightlog.reader import Folded
 from flightlog.session import Session
 from flightlog.snapshot import SESSION, Snapshot
@@ -31,6 +33,7 @@ from flightlog.state import SessionState
 from flightlog.stopping import SIGNALS, ending, heeding
 from flightlog.store import Store
 from flightlog.tool import Tools, policies_of
+from flightlog.usage import Usage
 
 OnLive = Literal["takeover", "refuse"]
 
@@ -84,23 +87,43 @@ class Log:
         """
         if key is None and id is None:
             key = os.environ.get("FLIGHTLOG_SESSION_KEY") or None
-        opening.check(key, id, labels or {}, harness_version)
-        until = clock.elapsed() + deadline
-        identify = functools.partial(self._identify, key, id)
-        found, made_by = await opening.patiently(identify, until=until)
         wanted = Wanted(
             tenant=self.tenant,
-            id=found,
-            made_by=made_by,
+            id="",
+            made_by=None,
             key=key,
             labels=dict(labels or {}),
             policies=policies_of(tools),
             harness_version=harness_version,
             reopen=reopen,
         )
+        entering = self._entered(
+            wanted, on_event, id=id, on_live=on_live, signals=frozenset(signals), deadline=deadline
+        )
+        async with entering as session:
+            yield session
+
+    @asynccontextmanager
+    async def _entered(
+        self,
+        wanted: Wanted,
+        on_event: OnEvent | None,
+        *,
+        id: str | None = None,
+        on_live: OnLive = "takeover",
+        signals: frozenset[Signals],
+        deadline: float = OPEN_DEADLINE,
+    ) -> AsyncGenerator[Session]:
+        opening.check(wanted.key, id, wanted.labels, wanted.harness_version)
+        until = clock.elapsed() + deadline
+        identify = functools.partial(self._identify, wanted.key, id)
+        found, made_by = await opening.patiently(identify, until=until)
+        wanted = replace(wanted, id=found, made_by=made_by)
         if on_live == "refuse":
-            await self._refuse_live(wanted.id)
-        session = await self._open(wanted, on_event, until)
+            await self._refuse_live(found)
+        opened = await self._open(wanted, on_event, until)
+        opens = functools.partial(self._entered, signals=signals)
+        session = Session(self.bus, self.tenant, *opened, opens)
         async with heeding(session, signals), session, self._writing(session):
             await session.start()
             yield session
@@ -129,13 +152,15 @@ class Log:
             return entry.id, entry.made_by
         return (names.mint(), "session") if id is None else (names.token("session id", id), None)
 
-    async def _open(self, wanted: Wanted, on_event: OnEvent | None, until: float) -> Session:
+    async def _open(
+        self, wanted: Wanted, on_event: OnEvent | None, until: float
+    ) -> tuple[Journal, Opened]:
         look = functools.partial(opening.look, self.bus, wanted, await self._snapshot(wanted.id))
         folded = await opening.patiently(look, until=until)
         journal = Journal(wanted.id, folded.state, redact=self._redact, on_event=on_event)
         opened = await opening.own(self.bus, wanted, folded, journal, until=until)
         journal.appender = opened.appender
-        return Session(self.bus, self.tenant, journal, opened)
+        return journal, opened
 
     async def _refuse_live(self, id: str) -> None:
         row = await self._try_store(lambda store: store.row(self.tenant, id))
@@ -197,19 +222,49 @@ class Log:
         labels: Mapping[str, str] | None = None,
         key: str | None = None,
         key_prefix: str | None = None,
+        parent: str | None = None,
         after: Cursor | None = None,
         limit: int = 100,
     ) -> Page:
         """A page of the catalog, latest activity first; reads no log.
 
+        With `parent`, the sessions that the calls of that session have opened.
         The catalog follows the log within about 2 s. Raises `StoreUnavailable` without Redis.
         """
         if self.store is None:
             raise FlightlogError("listing sessions needs the catalog: give connect() a redis URL")
         wanted = Filter(
-            status=status, waiting=waiting, labels=labels or {}, key=key, key_prefix=key_prefix
+            status=status,
+            waiting=waiting,
+            labels=labels or {},
+            key=key,
+            key_prefix=key_prefix,
+            parent=parent,
         )
         return await self.store.rows(self.tenant, wanted, before=after, limit=limit)
+
+    async def usage(self, id: str) -> Usage:
+        """Tokens of the session and of all its children, and theirs.
+
+        Its own are those of the log; its children's follow within about 2 s, as the catalog does.
+        """
+        total, seen, waiting = (await self.state(id)).usage, {id}, [id]
+        while waiting:
+            async for row in self._children(waiting.pop()):
+                if row.session not in seen:
+                    seen.add(row.session)
+                    waiting.append(row.session)
+                    total += usage.counted(row.usage)
+        return total
+
+    async def _children(self, parent: str) -> AsyncIterator[Row]:
+        after: Cursor | None = None
+        while True:
+            page = await self.sessions(parent=parent, after=after)
+            for row in page.rows:
+                yield row
+            if (after := page.after) is None:
+                return
 
     async def look_up(self, key: str) -> str | None:
         """The id of the session that the key stands for, or None; may lag behind a new one."""

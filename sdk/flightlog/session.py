@@ -10,19 +10,20 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from flightlog import calling, carry, clock, hooking, requesting, ruling
+from flightlog import child as children
 from flightlog import payload as payloads
 from flightlog.bus import Bus
 from flightlog.calling import Calling, Result
 from flightlog.errors import BusUnavailable, CallRefused, FlightlogError, InvalidValue
 from flightlog.event import Event
-from flightlog.journal import Journal, check_fits
+from flightlog.journal import Journal, OnEvent, check_fits
 from flightlog.listener import Listener
-from flightlog.opening import Opened
+from flightlog.opening import Opened, Wanted
 from flightlog.payload import Effect, OnResume, Policy, Purpose
 from flightlog.requesting import Requesting
 from flightlog.state import SessionState
 from flightlog.step import Call, Ended
-from flightlog.tool import policy_of
+from flightlog.tool import Tools, policies_of, policy_of
 
 Origin = Literal["human", "schedule", "peer", "system"]
 Status = Literal["completed", "failed", "cancelled"]
@@ -39,8 +40,11 @@ class Session:
     queued), `SessionEnded`, `LogFull`, `TooLarge` and `InvalidValue`.
     """
 
-    def __init__(self, bus: Bus, tenant: str, journal: Journal, opened: Opened) -> None:
+    def __init__(
+        self, bus: Bus, tenant: str, journal: Journal, opened: Opened, opens: "Opens"
+    ) -> None:
         self._bus, self._tenant, self._journal, self._opened = bus, tenant, journal, opened
+        self._opens = opens
         self._naming = asyncio.Lock()
         self.listener = Listener(bus, tenant, journal)
         self.id = journal.session
@@ -243,6 +247,43 @@ class Session:
         """Record a hook's call and decision, and return the decision, decoded."""
         return await hooking.run(self._journal, name, event, run, reason=reason)
 
+    @contextlib.asynccontextmanager
+    async def child(
+        self,
+        call: Call | None = None,
+        *,
+        call_id: str | None = None,
+        name: str | None = None,
+        harness_version: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        tools: Tools = (),
+        on_event: OnEvent | None = None,
+    ) -> AsyncGenerator["Session"]:
+        """Open the session of a sub-agent, from inside the tool call that it works for.
+
+        A call has one child, which is found again when the call is run again: declare such a tool
+        `on_resume="rerun"`. It may have ended then; its result is in `state`. By `call_id` alone
+        it is the call of that id that was started last. Without a call, `name` tells children
+        apart. When the parent is stopped, so is the child. Raises as `Log.session` does.
+        """
+        self._journal.check()
+        origin = children.parent_of(self._journal, call, call_id, name)
+        version = self.state.harness_version if harness_version is None else harness_version
+        wanted = Wanted(
+            tenant=self._tenant,
+            id="",
+            made_by=None,
+            key=children.key_of(origin),
+            labels=dict(labels or {}),
+            policies=policies_of(tools),
+            harness_version=version or "",
+            reopen=False,
+            parent=children.encoded(origin),
+        )
+        async with self._opens(wanted, on_event) as opened:
+            with children.under(self._journal, opened._journal):  # noqa: SLF001  # of this class
+                yield opened
+
     async def checkpoint(self, data: Any, *, label: str | None = None) -> None:
         """Record the harness' own data; the last one is `state.checkpoint`."""
         packed = self._journal.pack(data, "checkpoint")
@@ -311,6 +352,9 @@ class Session:
             await self.listener.close()
         finally:
             await self._journal.leave("closed" if kind is None else kind.__name__)
+
+
+Opens = Callable[[Wanted, OnEvent | None], contextlib.AbstractAsyncContextManager[Session]]
 
 
 class EffectFailed(FlightlogError):

@@ -51,3 +51,8 @@ def of(raw: Raw) -> Usage:
         found.cache_read_input_tokens or 0,
         found.cache_creation_input_tokens or 0,
     )
+
+
+def counted(counts: dict[str, int]) -> Usage:
+    """The usage that a row of the catalog holds."""
+    return Usage(**{name: counts.get(name, 0) for name in Usage.__struct_fields__})
