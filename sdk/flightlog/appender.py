@@ -54,9 +54,10 @@ class Appender:
             async with asyncio.timeout(deadline):
                 return await self._stored(draft)
         except TimeoutError:
-            where = f"stream {self._stream}"
-            why = self.trouble or "no ack in time"
-            raise BusUnavailable(where, why, session=self.writer.session) from None
+            raise self._unavailable(self.trouble or "no ack in time") from None
+
+    def _unavailable(self, why: str) -> BusUnavailable:
+        return BusUnavailable(f"stream {self._stream}", why, session=self.writer.session)
 
     async def _stored(self, draft: Draft) -> Event:
         future = await self._enqueue(draft)
@@ -114,22 +115,27 @@ class Appender:
         return self.error is None and self.writer.idle
 
     async def close(self) -> None:
-        """Stop sending; what is unresolved stays unknown."""
+        """Stop sending for good; what is unresolved stays unknown, and whoever waits is told so."""
         if self._task is not None and not self._task.done():
             self._task.cancel()
             await asyncio.wait([self._task])
+        why = "the session was left before an ack came"
+        await self._settled(Failed(self.error or self._unavailable(why)))
 
     async def _drain(self) -> None:
         while not self.writer.idle and self.error is None:
             action: Action = self.writer.next()
             while not isinstance(action, Stored | Failed):
                 action = await self._do(action)
-            if isinstance(action, Failed):
-                self._fail(action)
-            else:
-                self._resolve(action.events)
-            async with self._room:
-                self._room.notify_all()
+            await self._settled(action)
+
+    async def _settled(self, action: Stored | Failed) -> None:
+        if isinstance(action, Failed):
+            self._fail(action)
+        else:
+            self._resolve(action.events)
+        async with self._room:
+            self._room.notify_all()
 
     async def _do(self, action: Action) -> Action:
         match action:
