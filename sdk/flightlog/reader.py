@@ -1,171 +1,28 @@
-"""Reading a session: its messages in pages, the reader's rule over them, a projection on top."""
+"""Reading a session to its end: passes until no doubt is left, a projection folded on top."""
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Generic, Literal, TypeVar
+from typing import Generic, TypeVar
 
 from msgspec import Struct
 
 from flightlog import clock
-from flightlog import subject as names
 from flightlog.bus import Bus, Message
 from flightlog.chain import Branch, Chain, Gap, Head, Part, Pin, Stray, Writers
-from flightlog.errors import BusUnavailable, InvalidEvent, LogCorrupt
-from flightlog.event import Control, Event, decode, digest_of
+from flightlog.errors import BusUnavailable, LogCorrupt
+from flightlog.event import Control, Event, digest_of
+from flightlog.reading import (
+    LAG_DEADLINE,
+    LAG_FIRST,
+    LAG_MOST,
+    Presence,
+    Reading,
+    Unexplained,
+    is_control,
+)
 from flightlog.snapshot import Projection, Snapshot
 
 S = TypeVar("S")
-Presence = Literal["absent", "unsealed", "present", "purged"]
-
-_LAG_FIRST, _LAG_MOST = 0.002, 0.1  # seconds between looks at a replica that lags behind an ack
-LAG_DEADLINE = 10.0  # seconds until a lagging replica is taken for an unavailable bus
-_ANCHOR_DEADLINE = 1.0  # seconds until the leader is asked for a snapshot's unseen event
-_NOTHING = Head()
-
-
-class Unexplained(Exception):
-    """The log does not follow from where this pass began; `confirm` asks the leader about it."""
-
-    def __init__(self, gap: Gap) -> None:
-        self.gap = gap
-        super().__init__(gap.found)
-
-
-class Reading:
-    """One pass over a session's log; what it is and where it ends is known once it is through."""
-
-    def __init__(
-        self,
-        bus: Bus,
-        tenant: str,
-        session: str,
-        *,
-        head: Head = _NOTHING,
-        pins: tuple[Pin, ...] = (),
-    ) -> None:
-        self._bus = bus
-        self.stream = bus.layout.stream_of(session)
-        self.subjects = _subjects(bus, tenant, session)
-        self._anchor = head
-        self._next: dict[Part, int] = {"base": 0, "live": 0}
-        self._next[head.part] = head.sequence
-        self._past_base = head.seq > 0 and head.part == "live"
-        self._base_seen = False
-        self._anchored = head.seq == 0
-        self.session = session
-        self.chain = Chain(session, head, pins)
-        self.read_to = 0
-        self.last_live = 0
-        self.seal: Control | None = None
-        self.tombstone: Control | None = None
-
-    @property
-    def presence(self) -> Presence:
-        """What the log is: absent, a base without its seal, present, or purged."""
-        if self.tombstone is not None:
-            return "purged"
-        if self._base_open:
-            return "unsealed"
-        return "present" if self.chain.head.seq else "absent"
-
-    @property
-    def _base_open(self) -> bool:
-        return self._base_seen and self.seal is None
-
-    async def batches(self, *, at_least: int = 0) -> AsyncIterator[list[Event]]:
-        """Events that count, page by page, base before live, to an end that covers `at_least`.
-
-        Direct reads lag behind acks, so a short end is waited for, up to `LAG_DEADLINE`.
-        """
-        began = clock.elapsed()
-        pause = _LAG_FIRST
-        while True:
-            async for batch in self._look():
-                yield batch
-            if self.read_to >= at_least and self._anchored:
-                break
-            self._check_patience(clock.elapsed() - began, at_least)
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, _LAG_MOST)
-        if self.chain.gap is not None:
-            raise Unexplained(self.chain.gap)
-
-    def _check_patience(self, waited: float, at_least: int) -> None:
-        if not self._anchored and waited > _ANCHOR_DEADLINE:
-            raise Unexplained(self._astray("nothing"))
-        if waited > LAG_DEADLINE:
-            raise BusUnavailable(
-                self.stream, f"its replica stays behind {at_least}", session=self.session
-            )
-
-    async def _look(self) -> AsyncIterator[list[Event]]:
-        parts: list[Part] = ["live"] if self._past_base or self.seal else ["base", "live"]
-        for part in parts:
-            if part == "live" and self._base_open:
-                return
-            more = True
-            while more:
-                page = await self._bus.page(self.stream, self.subjects[part], self._next[part])
-                more = page.more
-                if events := self._take(page.messages, part):
-                    yield events
-
-    def _take(self, messages: list[Message], part: Part) -> list[Event]:
-        events: list[Event] = []
-        if messages and part == "base":
-            self._base_seen = True
-        for message in messages:
-            self.read_to = max(self.read_to, message.sequence)
-            if not self._anchored and part == self._anchor.part and self._is_anchor(message):
-                continue
-            found = self.chain.offer(message, part)
-            if isinstance(found, Event):
-                events.append(found)
-            elif found is not None:
-                self._control(found, part)
-        if messages:
-            self._next[part] = messages[-1].sequence + 1
-            if part == "live":
-                self.last_live = messages[-1].sequence
-        return events
-
-    def _is_anchor(self, message: Message) -> bool:
-        """The tail begins at the snapshot's own event: that body must hash to its digest."""
-        found = digest_of(message.body)
-        self._anchored = True
-        if message.sequence == self._anchor.sequence and found == self._anchor.digest:
-            return True
-        if isinstance(_decoded(message), Control):
-            return False  # purged meanwhile: the tombstone is all there is
-        raise Unexplained(self._astray(found))
-
-    def _astray(self, found: str) -> Gap:
-        anchor = self._anchor
-        return Gap(anchor.seq, anchor.sequence, str(anchor.digest), found)
-
-    def _control(self, control: Control, part: Part) -> None:
-        head = self.chain.head
-        if control.type == "tombstone":
-            if part == "live":
-                self.tombstone = control
-        elif self.seal is None and part == "base":
-            self.seal = control
-            said = control.payload
-            if (said.get("count"), said.get("digest")) != (head.seq, head.digest):
-                self.chain.gap = Gap(head.seq, control.sequence, "the sealed events", "others")
-
-
-def _decoded(message: Message) -> Event | Control | None:
-    try:
-        return decode(message.body)
-    except InvalidEvent:
-        return None
-
-
-def _subjects(bus: Bus, tenant: str, session: str) -> dict[Part, str]:
-    prefix = bus.layout.prefix
-    parts: tuple[Part, Part] = ("base", "live")
-    return {part: names.log_subject(tenant, session, part, prefix=prefix) for part in parts}
 
 
 class Folded(Struct, Generic[S], frozen=True):
@@ -223,7 +80,7 @@ async def fold(
     zero. Raises `LogCorrupt` when the leader shows the damage too, `BusUnavailable` in time.
     """
     pins: tuple[Pin, ...] = ()
-    doubts = 0
+    patience = Patience()
     while True:
         reading = Reading(bus, tenant, session, head=_head(snapshot), pins=pins)
         try:
@@ -231,11 +88,11 @@ async def fold(
         except Branch as branch:
             snapshot, pins = None, (*pins, branch.pin)
         except Unexplained as exc:
-            if snapshot is None or doubts:
-                await confirm(bus, reading, exc.gap, final=doubts > 1)
-            elif exc.gap.seq == snapshot.seq and exc.gap.expected == snapshot.digest:
+            if snapshot is None:
+                await patience.doubt(bus, reading, exc.gap)
+            elif exc.gap.expected == snapshot.digest:
                 await _confirm_anchor(bus, reading, snapshot, exc.gap)
-            snapshot, doubts = None, doubts + 1
+            snapshot = None
 
 
 async def _pass(
@@ -247,13 +104,17 @@ async def _pass(
 ) -> Folded[S]:
     state = projection.decode(snapshot.state) if snapshot else projection.initial()
     apply = projection.apply
-    tail, head = 0, reading.chain.head
-    async for batch in reading.batches(at_least=at_least):
-        for event in batch:
-            if until is not None and event.seq > until:
-                break
-            state = apply(state, event)
-            tail += 1
+    tail = 0
+    try:
+        async for batch in reading.batches(at_least=at_least):
+            for event in batch:
+                if until is not None and event.seq > until:
+                    break
+                state = apply(state, event)
+                tail += 1
+    except Unexplained as exc:
+        if until is None or exc.gap.seq < until:
+            raise
     head = reading.chain.head
     return Folded(
         state=state,
@@ -270,7 +131,7 @@ async def _pass(
 
 def _head(snapshot: Snapshot | None) -> Head:
     if snapshot is None:
-        return _NOTHING
+        return Head()
     return Head(
         seq=snapshot.seq,
         digest=snapshot.digest,
@@ -280,34 +141,63 @@ def _head(snapshot: Snapshot | None) -> Head:
     )
 
 
-async def confirm(bus: Bus, reading: Reading, gap: Gap, *, final: bool = False) -> None:
-    """Ask the leader whether what follows the last good event is really not there.
+class Patience:
+    """Tells lag from damage: only what the leader shows too is damage; lag passes, or is told."""
 
-    Returns when the leader knows better than the replica that was read; raises `LogCorrupt` when
-    it shows the same.
-    """
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._pause = LAG_FIRST
+
+    async def doubt(self, bus: Bus, reading: Reading, gap: Gap) -> None:
+        """Return when it is time to read again; `LogCorrupt`, or `BusUnavailable` in the end."""
+        if self._since is None:
+            self._since = clock.elapsed()
+        await confirm(bus, reading, gap)
+        if clock.elapsed() - self._since > LAG_DEADLINE:
+            why = f"its replica does not show what the leader has after seq {gap.seq}"
+            raise BusUnavailable(reading.stream, why, session=reading.session)
+        await asyncio.sleep(self._pause)
+        self._pause = min(self._pause * 2, LAG_MOST)
+
+
+async def confirm(bus: Bus, reading: Reading, gap: Gap) -> None:
+    """Raise `LogCorrupt` if the leader shows the gap too, and nothing that counts around it."""
+    chain = Chain(reading.session, reading.chain.head, reading.pins)
+    shown = False
+    try:
+        async for message, part in _from_leader(bus, reading, gap):
+            if isinstance(chain.offer(message, part), Event):
+                return
+            shown = shown or message.sequence >= gap.sequence
+    except Branch:
+        return
+    if shown:
+        raise LogCorrupt(reading.session, gap.seq, expected=gap.expected, found=gap.found)
+
+
+async def _from_leader(bus: Bus, reading: Reading, gap: Gap) -> AsyncIterator[tuple[Message, Part]]:
+    """What the leader has from the last event that counts to the gap, and behind what was read."""
     head = reading.chain.head
-    chain = Chain(reading.session, head)
-    stream, subject = reading.stream, reading.subjects[head.part]
-    sequence = head.sequence
-    while sequence < gap.sequence:
-        message = await bus.after(stream, subject, sequence, leader=True)
-        if not final and (message is None or chain.offer(message, head.part) is not None):
-            return
-        sequence = message.sequence if message else gap.sequence
-    raise LogCorrupt(reading.session, gap.seq, expected=gap.expected, found=gap.found)
+    parts: tuple[Part, ...] = ("live",) if head.seq and head.part == "live" else ("base", "live")
+    for part in parts:
+        sequence = head.sequence if part == head.part else 0
+        subject = reading.subjects[part]
+        while message := await bus.after(reading.stream, subject, sequence, leader=True):
+            yield message, part
+            passed = message.sequence >= gap.sequence
+            sequence = max(message.sequence, reading.read_to if passed else 0)
 
 
 async def _confirm_anchor(bus: Bus, reading: Reading, snapshot: Snapshot, gap: Gap) -> None:
     subject = reading.subjects[_head(snapshot).part]
     found = await bus.after(reading.stream, subject, snapshot.sequence - 1, leader=True)
-    if found is not None and digest_of(found.body) == snapshot.digest:
+    if found is not None and (digest_of(found.body) == snapshot.digest or is_control(found)):
         return
     raise LogCorrupt(
         reading.session,
         snapshot.seq,
         expected=f"digest {gap.expected}",
-        found=f"digest {gap.found}",
+        found=f"digest {digest_of(found.body)}" if found else "nothing",
     )
 
 
@@ -320,7 +210,7 @@ async def read(
     won is seen only behind it; the events before it are not yielded again.
     """
     pins: tuple[Pin, ...] = ()
-    last, doubts = after, 0
+    last, patience = after, Patience()
     while True:
         reading = Reading(bus, tenant, session, pins=pins)
         try:
@@ -332,8 +222,8 @@ async def read(
         except Branch as branch:
             pins = (*pins, branch.pin)
         except Unexplained as exc:
-            if doubts:
-                await confirm(bus, reading, exc.gap, final=doubts > 1)
-            doubts += 1
+            if until is not None and exc.gap.seq >= until:
+                return
+            await patience.doubt(bus, reading, exc.gap)
         else:
             return

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 
 from msgspec import Struct
 
-from flightlog import reader
 from flightlog.bus import Bus
 from flightlog.chain import Branch, Pin
 from flightlog.event import Event
-from flightlog.reader import Presence, Reading, Unexplained
+from flightlog.reader import Patience
+from flightlog.reading import Presence, Reading, Unexplained
 
 
 class Rewound(Struct, frozen=True):
@@ -24,7 +24,7 @@ class Following:
         self._bus, self._tenant, self.session = bus, tenant, session
         self._pins: tuple[Pin, ...] = ()
         self._reading = Reading(bus, tenant, session)
-        self._doubts = 0
+        self._patience = Patience()
         self.seq = 0
 
     @property
@@ -50,13 +50,10 @@ class Following:
                     self.seq = branch.pin.seq - 1
                     yield Rewound(self.seq)
             except Unexplained as exc:
-                if self._doubts:
-                    final = self._doubts > 1
-                    await reader.confirm(self._bus, self._reading, exc.gap, final=final)
-                self._doubts += 1
+                await self._patience.doubt(self._bus, self._reading, exc.gap)
                 self._again()
             else:
-                self._doubts = 0
+                self._patience = Patience()
                 return
 
     def _again(self, *pins: Pin) -> None:
