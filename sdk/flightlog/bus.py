@@ -62,6 +62,10 @@ class Bus(Protocol):
         """The first message on `subject` after `sequence`; with `leader`, as the leader sees it."""
         ...
 
+    async def last(self, stream: str, subject: str) -> Message | None:
+        """The last message on `subject`, as the leader sees it, or None."""
+        ...
+
     async def page(self, stream: str, subject: str, start: int) -> Page:
         """A page of messages on `subject` from stream sequence `start` on; may lag behind acks."""
         ...
