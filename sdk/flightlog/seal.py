@@ -12,20 +12,15 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from flightlog import clock, keys
+from flightlog import clock, control, keys
 from flightlog import event as events
 from flightlog import subject as names
-from flightlog.answer import Acked, Conflict, Full
-from flightlog.appender import ANSWER_TIMEOUT, Appender, pause
-from flightlog.bus import Message, Outgoing
+from flightlog.appender import Appender
+from flightlog.bus import Message
 from flightlog.chain import Head
 from flightlog.errors import (
-    BusUnavailable,
     Fenced,
-    FlightlogError,
     InvalidEvent,
-    LogCorrupt,
-    LogFull,
     SessionPurged,
 )
 from flightlog.event import Control, Event
@@ -34,7 +29,6 @@ from flightlog.nats_bus import NatsBus
 from flightlog.writer import BATCH_BYTES, BATCH_EVENTS, Draft, Writer
 
 DEADLINE = 30.0  # seconds for one batch, or for the seal, to be acknowledged
-TOMBSTONE_LIFE = 90 * 86_400  # seconds that a tombstone stays to meet late writers
 
 Standing = Literal["absent", "open", "sealed", "abandoned"]
 
@@ -129,10 +123,8 @@ async def _each(drafts: Iterable[Draft] | AsyncIterable[Draft]) -> AsyncIterator
 
 async def _seal(bus: NatsBus, subject: str, writer: Writer, deadline: float) -> None:
     head, session = writer.head, writer.session
-    said = {"count": head.seq, "digest": head.digest}
-    body = events.compose_control(session_id=session, type="seal", payload=said)
-    message = Outgoing(body, {"Flightlog-Type": "seal", "Flightlog-Writer": str(writer.number)})
-    found = await _store(bus, subject, message, session, writer.expected, deadline=deadline)
+    message = control.seal(session, count=head.seq, digest=head.digest, writer=writer.number)
+    found = await control.store(bus, subject, message, session, writer.expected, deadline=deadline)
     if isinstance(found, Message):
         stopped = _base(found).standing == "abandoned"
         raise SessionPurged(session) if stopped else Fenced(session, head.seq)
@@ -158,9 +150,9 @@ async def abandon(
     until = clock.elapsed() + deadline
     base = await look(bus, tenant, session)
     while base.standing in ("absent", "open"):
-        message = _tombstone(session, base, by=by, why=why)
+        message = control.tombstone(session, digest=base.digest, by=by, why=why)
         left = until - clock.elapsed()
-        found = await _store(bus, subject, message, session, base.sequence, deadline=left)
+        found = await control.store(bus, subject, message, session, base.sequence, deadline=left)
         base = Base("abandoned", found) if isinstance(found, int) else _base(found)
         if base.standing != "abandoned":  # the author wrote on: what matters is where he is now
             base = await look(bus, tenant, session)
@@ -169,46 +161,6 @@ async def abandon(
     await keys.release(bus, tenant, key, entry)
     await bus.purge(stream, subject, below=base.sequence)
     return True
-
-
-def _tombstone(session: str, base: Base, *, by: str, why: str) -> Outgoing:
-    said = {"id": session, "when": events.now(), "by": by, "why": why, "digest": base.digest}
-    body = events.compose_control(session_id=session, type="tombstone", payload=said)
-    return Outgoing(body, {"Flightlog-Type": "tombstone", "Nats-TTL": f"{TOMBSTONE_LIFE}s"})
-
-
-async def _store(
-    bus: NatsBus, subject: str, message: Outgoing, session: str, expected: int, *, deadline: float
-) -> int | Message:
-    """Store one message; its stream sequence, or the message that stands in its place.
-
-    The answer table of DESIGN section 4: what is unclear is sent again, byte for byte.
-    """
-    stream = bus.layout.stream_of(session)
-    until = clock.elapsed() + deadline
-    attempt = 0
-    while attempt == 0 or clock.elapsed() < until:
-        answer = await bus.append(subject, [message], expected=expected, timeout=ANSWER_TIMEOUT)
-        match answer:
-            case Acked(sequence=sequence):
-                return sequence
-            case Conflict(last=last) if last is not None and last < expected:
-                raise _rolled_back(session, expected, last)
-            case Conflict():
-                if (found := await bus.after(stream, subject, expected)) is not None:
-                    return found.sequence if found.body == message.body else found
-            case Full() if not attempt:
-                raise LogFull(session, stream)
-            case _:
-                pass  # unclear, or refused after a try that was: only the log can tell
-        attempt += 1
-        await asyncio.sleep(pause(attempt))
-    raise BusUnavailable(stream, "no ack in time", session=session)
-
-
-def _rolled_back(session: str, expected: int, last: int) -> FlightlogError:
-    wanted = f"a last stream sequence of {expected} or more"
-    return LogCorrupt(session, 0, expected=wanted, found=str(last))
 
 
 def _place(bus: NatsBus, tenant: str, session: str) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from flightlog_recorder.cli import (
     importing,
     ls,
     provision,
+    purge,
     resolve,
     show,
     tail,
@@ -101,4 +102,5 @@ app.command("tail")(tail.tail)
 app.command("resolve")(resolve.resolve)
 app.command("verify")(verify.verify)
 app.command("export")(export.export)
+app.command("purge")(purge.purge)
 app.add_typer(importing.app, name="import")
