@@ -1,6 +1,7 @@
 """Who still has to see a session's last event: the durable consumers of its stream."""
 
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 from msgspec import Struct
@@ -21,7 +22,7 @@ async def behind(bus: NatsBus, stream: str, sequence: int) -> list[str]:
     return sorted(each.name for each in found if not each.is_past)
 
 
-async def _consumers(bus: NatsBus, stream: str) -> Any:
+async def _consumers(bus: NatsBus, stream: str) -> AsyncIterator[dict[str, Any]]:
     seen = 0
     while True:
         query = json.dumps({"offset": seen}).encode()

@@ -118,16 +118,15 @@ async def _bury(log: Log, bus: NatsBus, session: str, step: Bury, reason: Reason
 
 
 async def _clear(log: Log, bus: NatsBus, session: str, place: str, below: int) -> int:
-    prefix, tenant = bus.layout.prefix, log.tenant
+    prefix, tenant, stream = bus.layout.prefix, log.tenant, bus.layout.stream_of(session)
     match place:
         case "inbox":
-            inbox = names.inbox_subject(tenant, session, "*", prefix=prefix)
-            return await bus.purge(INBOX_STREAM, inbox, below=below)
+            stream, subject = INBOX_STREAM, names.inbox_subject(tenant, session, "*", prefix=prefix)
         case "notice":
-            notice = names.notice_subject(tenant, session, prefix=prefix)
-            return await bus.purge(NOTICE_STREAM, notice, below=below)
-    subject = names.log_subject(tenant, session, place, prefix=prefix)
-    return await bus.purge(bus.layout.stream_of(session), subject, below=below)
+            stream, subject = NOTICE_STREAM, names.notice_subject(tenant, session, prefix=prefix)
+        case _:
+            subject = names.log_subject(tenant, session, place, prefix=prefix)
+    return await bus.purge(stream, subject, below=below)
 
 
 async def look(log: Log, bus: NatsBus, session: str) -> Seen:
