@@ -41,6 +41,7 @@ def export(
 async def _export(
     where: Target, session: str | None, key: str | None, out: Path | None, until: int | None
 ) -> None:
+    target.one_session(session, key)
     async with where.log() as log:
         found = await target.session_id(log, session, key=key)
         with _whole(out) if out else _to_stdout() as file:

@@ -56,8 +56,7 @@ async def _import(
 ) -> Exit:
     if key is not None and len(files) > 1:
         raise Usage("--key stands for one session, so it goes with one file")
-    labels = target.labels(label)
-    refused = 0
+    labels, refused = target.labels(label), 0
     async with where.log(provision=None) as log:
         for path in files:
             try:

@@ -67,10 +67,19 @@ def ls(
 async def _ls(where: Target, wanted: Wanted, *, json: bool) -> None:
     _check("--status", wanted.status, catalog.STATUSES)
     _check("--waiting", wanted.waiting, catalog.WAITING)
+    labels, after = target.labels(wanted.label), _cursor(wanted.after)
     if where.redis is None:
         raise Usage("ls reads the catalog, which is in Redis: give --redis or FLIGHTLOG_REDIS_URL")
     async with where.log() as log:
-        page, rebuilding = await _page(log, wanted), await _rebuilding(log)
+        page = await log.sessions(
+            status=wanted.status,
+            waiting=wanted.waiting,
+            labels=labels,
+            key=wanted.key,
+            after=after,
+            limit=wanted.limit,
+        )
+        rebuilding = await _rebuilding(log)
     if json:
         rows = [msgspec.structs.asdict(row) for row in page.rows]
         show_json({"sessions": rows, "after": _place(page.after), "rebuilding": rebuilding})
@@ -94,17 +103,6 @@ def _cursor(text: str | None) -> Cursor | None:
 
 def _place(cursor: Cursor | None) -> str | None:
     return None if cursor is None else f"{cursor.activity}.{cursor.session}"
-
-
-async def _page(log: Log, wanted: Wanted) -> Page:
-    return await log.sessions(
-        status=wanted.status,
-        waiting=wanted.waiting,
-        labels=target.labels(wanted.label),
-        key=wanted.key,
-        after=_cursor(wanted.after),
-        limit=wanted.limit,
-    )
 
 
 async def _rebuilding(log: Log) -> list[str]:

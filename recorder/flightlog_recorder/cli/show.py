@@ -45,6 +45,7 @@ def show(
 
 
 async def _show(where: Target, session: str | None, key: str | None, *, json: bool) -> Exit:
+    target.one_session(session, key)
     async with where.log() as log:
         found = await target.session_id(log, session, key=key)
         seen = await look(log.bus, log.tenant, found)

@@ -46,6 +46,7 @@ def tail(
 async def _tail(
     where: Target, session: str | None, key: str | None, last: int, *, follow: bool, json: bool
 ) -> None:
+    target.one_session(session, key)
     async with where.log() as log:
         found = await target.session_id(log, session, key=key)
         following = Following(log.bus, log.tenant, found)

@@ -120,10 +120,14 @@ def bus_of(log: Log) -> NatsBus:
     return log.bus
 
 
-async def session_id(log: Log, text: str | None, *, key: str | None = None) -> str:
-    """The session that an id or a key names; keys that look like minted ids need --key."""
+def one_session(text: str | None, key: str | None) -> None:
+    """See that exactly one session is named, before anybody is asked about it."""
     if (text is None) == (key is None):
         raise Usage("name one session: its id, or --key")
+
+
+async def session_id(log: Log, text: str | None, *, key: str | None = None) -> str:
+    """The session that an id or a key names; keys that look like minted ids need --key."""
     if text is not None and text.startswith("sess_"):
         return names.token("session id", text)
     found = await log.look_up(text if text is not None else key or "")

@@ -52,8 +52,8 @@ async def _verify(
 ) -> Exit:
     if every and (session or key):
         raise Usage("give one session, or --all")
-    if not every and not session and not key:
-        raise Usage("name a session, or --all")
+    if not every:
+        target.one_session(session, key)
     outcomes: Counter[str] = Counter()
     async with where.log() as log:
         if log.store is None:

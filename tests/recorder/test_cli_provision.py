@@ -1,0 +1,85 @@
+"""`flightlog provision`: what it makes, what it finds, and what it never touches."""
+
+import json
+
+from flightlog import connect, layout, nats_bus
+from flightlog_recorder.embedded import Servers
+from flightlog_recorder.provision import Wish, plan
+from tests.cluster import Cluster
+from tests.recorder.command import Command, flightlog
+
+LOGS_OF_8 = [f"FLIGHTLOG_{n}" for n in range(8)]
+SIDE = ["FLIGHTLOG_inbox", "FLIGHTLOG_notice", "KV_FLIGHTLOG_keys"]
+
+
+async def test_an_empty_broker_gets_its_streams_once(servers: Servers) -> None:
+    command = flightlog(servers)
+    first = (await command("provision", "--streams", "8", "--json")).json
+    assert (first["created"], first["there"]) == (LOGS_OF_8 + SIDE, [])
+    again = await command("provision", "--json")
+    assert again.code == 0
+    assert (again.json["created"], again.json["there"]) == ([], LOGS_OF_8 + SIDE)
+    async with connect(nats=servers.nats_url, provision=False) as log:
+        assert log.bus.layout.streams == tuple(LOGS_OF_8)
+
+
+async def test_what_is_missing_is_made_beside_what_is_there(servers: Servers) -> None:
+    bus = await nats_bus.connect_bare(servers.nats_url)
+    await nats_bus.create(bus, layout.log_configs(2)[:1])
+    await bus.close()
+    made = (await flightlog(servers)("provision", "--streams", "2", "--json")).json
+    assert (made["created"], made["there"]) == (["FLIGHTLOG_1", *SIDE], ["FLIGHTLOG_0"])
+
+
+async def test_another_number_of_streams_is_refused_and_changes_nothing(servers: Servers) -> None:
+    command = flightlog(servers)
+    await command("provision", "--streams", "2")
+    for streams in ("4", "1"):
+        ran = await command("provision", "--streams", streams)
+        assert ran.code == 1
+        assert "differs" in ran.out
+        assert "nothing was changed" in ran.err
+    async with connect(nats=servers.nats_url, provision=False) as log:
+        assert len(log.bus.layout.streams) == 2
+
+
+async def test_a_stream_with_other_settings_is_refused_by_field(servers: Servers) -> None:
+    bus = await nats_bus.connect_bare(servers.nats_url)
+    [config] = layout.log_configs(1)
+    await nats_bus.create(bus, [config | {"max_age": 3_600_000_000_000, "discard": "old"}])
+    ran = await flightlog(servers)("provision", "--json")
+    names = [config["name"] for config in await bus.stream_configs()]
+    await bus.close()
+    [refused] = ran.json["refused"]
+    assert (ran.code, refused["stream"], names) == (1, "FLIGHTLOG_0", ["FLIGHTLOG_0"])
+    assert {text.split()[0] for text in refused["fields"]} == {"max_age", "discard"}
+
+
+async def test_a_prefix_is_part_of_the_layout(servers: Servers) -> None:
+    command = flightlog(servers)
+    await command("--prefix", "other.v1", "provision")
+    async with connect(nats=servers.nats_url, prefix="other.v1", provision=False):
+        pass
+    ran = await command("provision", "--json")
+    fields = {refused["stream"]: refused["fields"] for refused in ran.json["refused"]}
+    assert fields["FLIGHTLOG_0"] == ["its subjects have another prefix"]
+
+
+async def test_replicas_are_those_that_were_asked_for(cluster: Cluster) -> None:
+    ran = await Command({"FLIGHTLOG_NATS_URL": cluster.url})(
+        "provision", "--replicas", "3", "--json"
+    )
+    assert (ran.code, ran.json["replicas"]) == (0, 3)
+
+
+async def test_replicas_that_an_operator_changed_are_left_alone() -> None:
+    there = layout.log_configs(1, replicas=3) + layout.side_configs(replicas=3)
+    found = plan(Wish(), there)
+    assert (found.create, found.refused, len(found.there)) == ([], [], 4)
+    assert json.dumps(there)  # plain settings: what NACK or Terraform may have made
+
+
+async def test_people_read_what_was_made(servers: Servers) -> None:
+    ran = await flightlog(servers)("provision")
+    assert "created    FLIGHTLOG_0" in ran.out
+    assert "ready: 1 log stream, 1 replica" in ran.out
