@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import inspect
 import re
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -215,7 +216,10 @@ class Session:
         if self.state.value(name) is None:
             async with self._named():
                 if self.state.value(name) is None:
-                    packed = self._journal.pack(make(), f"value {name}")
+                    made = make()
+                    packed = self._journal.pack(
+                        await made if inspect.isawaitable(made) else made, f"value {name}"
+                    )
                     await self._journal.record(payloads.ValueRecorded(name=name, value=packed))
         return carry.unpack(self.state.value(name) or payloads.NULL)
 

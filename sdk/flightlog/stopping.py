@@ -130,6 +130,9 @@ def heeding_here(signals: Iterable[Signals]) -> Generator[Open]:
     Python runs handlers in the main thread alone, so a session of another one is only suspended.
     """
     here = Open(signals)
+    if not here.signals:
+        yield here
+        return
     with _registered(here):
         yield here
         if here.told is not None and _in_main_thread():
