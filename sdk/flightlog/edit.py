@@ -44,9 +44,9 @@ def _copied(entries: Entries, place: int, seq: int, *, again: bool) -> Entry:
 def _prefix(entries: Entries, edits: Sequence[Edit]) -> tuple[Entries, Sequence[Edit]]:
     """What a first span from 0 keeps, sharing its segments, and the spans that are left."""
     start, count = edits[0]
-    if start != 0 or count <= 0:
-        return Entries(), edits
     wanted, at = count - view.starts_with_answer(entries), 0
+    if start != 0 or wanted <= 0:
+        return Entries(), edits
     for segment in entries.closed:
         size = sum(line is not None for line in view.of_segment(segment))
         if size >= wanted:

@@ -38,6 +38,8 @@ def words(tale: Tale) -> list[tuple[str, str]]:
                 said.append((call_id, outcome))
             case HookDecision(outcome=outcome):
                 said.append(("hook", outcome))
+            case _:
+                said.append(("nobody", "nothing"))
     return said
 
 

@@ -92,7 +92,8 @@ def test_a_pause_is_also_read_from_the_message_itself() -> None:
 def test_an_open_request_of_an_older_writer_is_void_and_the_model_is_called_again() -> None:
     tale = begun()
     asked = tale.request()
-    assert tale.state.open_request == asked.seq
+    before = tale.state
+    assert before.open_request == asked.seq
     tale.resumed()
     assert tale.state.open_request is None
     assert owed(tale) == CallModel()
