@@ -178,14 +178,20 @@ async def confirm(bus: Bus, reading: Reading, gap: Gap) -> None:
 async def _from_leader(bus: Bus, reading: Reading, gap: Gap) -> AsyncIterator[tuple[Message, Part]]:
     """What the leader has from the last event that counts to the gap, and behind what was read."""
     head = reading.chain.head
-    parts: tuple[Part, ...] = ("live",) if head.seq and head.part == "live" else ("base", "live")
-    for part in parts:
+    for part in _parts(reading, gap):
         sequence = head.sequence if part == head.part else 0
         subject = reading.subjects[part]
         while message := await bus.after(reading.stream, subject, sequence, leader=True):
             yield message, part
             passed = message.sequence >= gap.sequence
             sequence = max(message.sequence, reading.read_to if passed else 0)
+
+
+def _parts(reading: Reading, gap: Gap) -> tuple[Part, ...]:
+    if reading.seal is not None and gap.sequence == reading.seal.sequence:
+        return ("base",)  # a seal that does not fit its base is not mended by what follows it
+    head = reading.chain.head
+    return ("live",) if head.seq and head.part == "live" else ("base", "live")
 
 
 async def _confirm_anchor(bus: Bus, reading: Reading, snapshot: Snapshot, gap: Gap) -> None:
