@@ -3,7 +3,7 @@
 from typing import IO
 
 from flightlog.bus import Bus
-from flightlog.errors import FlightlogError, NoSuchSession, SessionPurged
+from flightlog.errors import FlightlogError, LogCorrupt, NoSuchSession, SessionPurged
 from flightlog.event import Event
 from flightlog_recorder.inspect.follow import Following, Rewound
 
@@ -29,6 +29,19 @@ async def copy(
     """
     following = Following(bus, tenant, session)
     places = _Places(file)
+    try:
+        await _write(following, places, until)
+    except LogCorrupt as exc:
+        if until is None or exc.seq < until:
+            raise
+    if following.presence == "purged":
+        raise SessionPurged(session)
+    if following.presence != "present":
+        raise NoSuchSession(session)
+    return places.count
+
+
+async def _write(following: Following, places: "_Places", until: int | None) -> None:
     async for found in following.more():
         if isinstance(found, Rewound):
             places.back_to(found.to)
@@ -37,11 +50,6 @@ async def copy(
             if until is None or event.seq <= until:
                 _check(event)
                 places.write(event)
-    if following.presence == "purged":
-        raise SessionPurged(session)
-    if following.presence != "present":
-        raise NoSuchSession(session)
-    return places.count
 
 
 def _check(event: Event) -> None:
