@@ -258,9 +258,12 @@ class Writer:
         return Failed(Fenced(self.session, self.head.seq))
 
     def _found_nothing(self) -> Action:
-        if self._refusal is not None:
+        refusal, self._refusal = self._refusal, None
+        if isinstance(refusal, LogFull):  # an earlier try may be on its way, and find room
+            return self._pause("the stream is full")
+        if refusal is not None:
             self._unclear = False
-            return self._refuse(self._refusal)
+            return self._refuse(refusal)
         if self._comparing:
             self._comparing = False
             return self.next()

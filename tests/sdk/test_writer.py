@@ -258,12 +258,25 @@ def test_a_refusal_after_an_unclear_try_asks_the_leader_what_became_of_that(answ
     assert made.answered(answer) == ReadAfter(0, leader=True)
     assert got(made.found(stored(5, body)), Stored).events[0].sequence == 5
 
+
+def test_a_size_that_is_refused_after_an_unclear_try_is_refused_for_good() -> None:
     made = writer(1)
     sent(made)
     made.answered(Unclear("x"))
-    made.answered(answer)
+    made.answered(Oversized(1_000))
     assert not got(made.found(None), Failed).final
     assert made.idle
+
+
+def test_a_full_stream_after_an_unclear_try_is_not_definite_as_that_may_still_arrive() -> None:
+    made = writer(1)
+    body = bodies(sent(made))[0]
+    made.answered(Unclear("x"))
+    made.answered(Full("S"))
+    assert "full" in got(made.found(None), Pause).why
+    assert bodies(sent(made)) == [body]
+    made.answered(Conflict(7))
+    assert got(made.found(stored(7, body)), Stored).events[0].sequence == 7
 
 
 def test_busy_batches_go_again_after_a_pause_as_singles_if_they_are_few() -> None:
