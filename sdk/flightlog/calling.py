@@ -158,8 +158,8 @@ async def run(
         try:
             attempt.result(await journal.run(work, _named(attempt.arguments)))
         except Exception as exc:
-            if journal.halted:
-                raise
+            if journal.halted:  # its outcome is not recorded: the call stays in flight
+                raise journal.why from (exc if exc is not journal.why else None)
             attempt.error(exc)  # a failure is a result, so that gather over parallel calls survives
     if attempt.recorded is None:
         raise journal.why
