@@ -1,0 +1,1 @@
+"""The benchmark: what Flightlog costs, as ratios to bare clients measured in the same run."""

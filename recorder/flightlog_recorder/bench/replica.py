@@ -1,0 +1,105 @@
+"""A projector process that is measured from outside: its metrics, its memory, its backlog."""
+
+import asyncio
+import socket
+import sys
+import tempfile
+import urllib.request
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from flightlog_recorder.bench.bed import Bed
+from flightlog_recorder.embedded.child import Child
+
+DEADLINE = 120.0  # seconds for anything that is waited for
+_POLL = 0.02  # seconds; one look costs the broker well under a millisecond
+_STOP = 15.0  # seconds to drain
+_DURABLE = "projector"
+
+
+class Replica:
+    """One running projector."""
+
+    def __init__(self, child: Child, port: int) -> None:
+        self._child, self._port = child, port
+
+    async def ready(self) -> None:
+        """Wait until its catalog is whole: what was there before is projected."""
+        await _until(lambda: self._answers("/readyz"), what="the projector's /readyz")
+
+    async def metric(self, name: str) -> float:
+        """The sum of a metric over all its labels."""
+        text = await asyncio.to_thread(self._get, "/metrics")
+        rows = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+        return sum(float(value) for key, value in rows if key.split("{")[0] == name)
+
+    def peak_memory(self) -> float:
+        """MiB that the process had at most (Linux)."""
+        status = Path(f"/proc/{self._child.pid}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) / 1024
+
+    async def _answers(self, path: str) -> bool:
+        try:
+            await asyncio.to_thread(self._get, path)
+        except OSError:
+            return False
+        return True
+
+    def _get(self, path: str) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=5) as answer:
+            return str(answer.read().decode())
+
+
+@asynccontextmanager
+async def running(bed: Bed, count: int = 1) -> AsyncGenerator[list[Replica]]:
+    """Run so many projectors for the length of a block; they drain at its end."""
+    with tempfile.TemporaryDirectory(prefix="flightlog-bench-") as home:
+        ports = [_free_port() for _ in range(count)]
+        children = [_start(bed, port, Path(home) / f"{port}.log") for port in ports]
+        try:
+            yield [Replica(child, port) for child, port in zip(children, ports, strict=True)]
+        finally:
+            for child in children:
+                await asyncio.to_thread(child.stop, deadline=_STOP)
+
+
+def _start(bed: Bed, port: int, log: Path) -> Child:
+    environment = {**bed.servers.environment(), "FLIGHTLOG_HTTP_PORT": str(port)}
+    return Child([sys.executable, "-m", "flightlog_projector"], log=log, environment=environment)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def waiting(bed: Bed) -> int:
+    """How many messages no replica has covered and acknowledged yet."""
+    return sum([await bed.floor.uncovered(each, _DURABLE) for each in bed.log.bus.layout.streams])
+
+
+async def drained(bed: Bed, total: int) -> float:
+    """Seconds from the first message that is taken until none of `total` waits."""
+
+    async def begun() -> bool:
+        return await waiting(bed) < total
+
+    async def done() -> bool:
+        return await waiting(bed) == 0
+
+    await _until(begun, what="the projector's start")
+    began = asyncio.get_running_loop().time()
+    await _until(done, what="the projector")
+    return asyncio.get_running_loop().time() - began
+
+
+async def _until(condition: Callable[[], Awaitable[bool]], *, what: str) -> None:
+    try:
+        async with asyncio.timeout(DEADLINE):
+            while not await condition():  # noqa: ASYNC110  another process is waited for
+                await asyncio.sleep(_POLL)
+    except TimeoutError:
+        raise TimeoutError(f"{what} took over {DEADLINE:.0f} s") from None

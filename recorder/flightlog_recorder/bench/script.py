@@ -1,0 +1,163 @@
+"""Sessions to measure with: a scripted conversation, and long logs made of cheap events."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from flightlog import CallModel, RunTools, Session
+from flightlog import event as events
+from flightlog import payload as payloads
+from flightlog import state as states
+from flightlog import subject as names
+from flightlog.answer import Acked
+from flightlog.bus import Bus, Outgoing
+from flightlog.carry import pack
+from flightlog.event import WIRE_VERSION, Event
+from flightlog.log import Log
+from flightlog.snapshot import SESSION, Snapshot, write
+from flightlog.writer import BATCH_EVENTS
+
+TOOLS_A_TURN = 3
+EVENTS_A_TURN = 2 + 2 * TOOLS_A_TURN
+_TEXT = "The quick brown fox jumps over the lazy dog. " * 8
+_TIMEOUT = 30.0  # seconds for one batch
+_BATCH_BYTES = 400_000
+
+
+async def converse(s: Session, turns: int) -> list[int]:
+    """Record so many turns of a harness that passes its whole context; bytes of each request."""
+    sizes: list[int] = []
+
+    async def model(**request: Any) -> dict[str, Any]:
+        sizes.append(len(pack(request)))
+        return _message(len(sizes))
+
+    async def look(**_: Any) -> str:
+        return _TEXT
+
+    await s.user_message(_TEXT)
+    while len(sizes) < turns or isinstance(s.state.next, RunTools):
+        match s.state.next:
+            case RunTools(calls):
+                for call in calls:
+                    await s.tool_call(call, run=look)
+            case CallModel():
+                messages = s.state.messages("anthropic")
+                await s.model_call({"model": "scripted", "messages": messages}, call=model)
+            case _:
+                break
+    return sizes
+
+
+def _message(turn: int) -> dict[str, Any]:
+    calls = [
+        {"type": "tool_use", "id": f"toolu_{turn}_{n}", "name": "look", "input": {"at": n}}
+        for n in range(TOOLS_A_TURN)
+    ]
+    return {
+        "role": "assistant",
+        "content": [{"type": "text", "text": _TEXT}, *calls],
+        "stop_reason": "tool_use",
+        "usage": {"input_tokens": 900, "output_tokens": 120},
+    }
+
+
+async def lengthen(log: Log, session: str, count: int) -> None:
+    """Append checkpoints to a closed session until it holds `count` events; its context stays."""
+    folded = await log.fold(session)
+    seq, digest, last = folded.seq, folded.digest, folded.last_live
+    raw = payloads.encode(payloads.Checkpoint(data=pack("x" * 200)))
+    made: list[Event] = []
+    while seq < count:
+        event = _compose(session, seq + 1, "checkpoint", raw, digest)
+        seq, digest = event.seq, event.digest
+        made.append(event)
+        if len(made) == BATCH_EVENTS or seq == count:
+            last = await store(log.bus, log.tenant, session, made, last)
+            made = []
+
+
+async def plant(log: Log, session: str, count: int) -> None:
+    """Make a session of `count` cheap events from nothing."""
+    writer = payloads.Writer(number=1, id="0" * 32)
+    raw = payloads.encode(payloads.SessionStarted(writer=writer))
+    await store(
+        log.bus, log.tenant, session, [_compose(session, 1, "session_started", raw, None)], 0
+    )
+    await lengthen(log, session, count)
+
+
+def clone(template: Sequence[Event], session: str) -> list[Event]:
+    """The same events under another session id."""
+    copies: list[Event] = []
+    for event in template:
+        prev = copies[-1].digest if copies else None
+        copies.append(events.rechain(event.body, session_id=session, prev=prev))
+    return copies
+
+
+async def store(bus: Bus, tenant: str, session: str, made: Sequence[Event], last: int) -> int:
+    """Store events as atomic batches on `live`; the stream sequence of the last one."""
+    subject = names.log_subject(tenant, session, "live", prefix=bus.layout.prefix)
+    batch: list[Outgoing] = []
+    size = 0
+    for event in made:
+        if batch and (size + len(event.body) > _BATCH_BYTES or len(batch) == BATCH_EVENTS):
+            last = await _send(bus, subject, batch, last)
+            batch, size = [], 0
+        batch.append(Outgoing(event.body, _headers(event)))
+        size += len(event.body)
+    return await _send(bus, subject, batch, last)
+
+
+async def _send(bus: Bus, subject: str, batch: list[Outgoing], last: int) -> int:
+    answer = await bus.append(subject, batch, expected=last, timeout=_TIMEOUT)
+    if not isinstance(answer, Acked):
+        raise TypeError(f"a batch of the benchmark's own was answered {answer}")
+    return answer.sequence
+
+
+def _headers(event: Event) -> dict[str, str]:
+    return {
+        "Flightlog-Type": event.type,
+        "Flightlog-Seq": str(event.seq),
+        "Flightlog-Writer": "1",
+    }
+
+
+def _compose(session: str, seq: int, type: str, raw: Any, prev: str | None) -> Event:
+    return events.compose(
+        session_id=session,
+        seq=seq,
+        type=type,
+        payload=raw,
+        prev=prev,
+        parent_seq=seq - 1 or None,
+        harness_version="bench",
+    )
+
+
+async def snapshot(log: Log, session: str, *, behind: int) -> Snapshot:
+    """Fold a session and store a snapshot that lies `behind` events before its end."""
+    if log.store is None:
+        raise TypeError("the benchmark's log has no Redis")
+    wanted = (await log.fold(session)).seq - behind
+    state, last = states.initial(), None
+    async for event in log.read(session, until=wanted):
+        state, last = states.apply(state, event), event
+    if last is None:
+        raise ValueError("a session that short has no snapshot")
+    found = Snapshot(
+        projection=SESSION.name,
+        version=SESSION.version,
+        schema=WIRE_VERSION,
+        seq=last.seq,
+        sequence=last.sequence,
+        part="live",
+        read_to=last.sequence,
+        digest=last.digest,
+        writers=state.writers,
+        state=states.encode(state),
+    )
+    where = (log.tenant, session, SESSION.name, SESSION.version)
+    await log.store.save_snapshot(*where, write(found), replacing=None)
+    return found
