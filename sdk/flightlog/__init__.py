@@ -20,6 +20,7 @@ from flightlog.errors import (
     SessionPurged,
     Suspended,
     TooLarge,
+    VersionRefused,
 )
 from flightlog.event import Control, Event
 from flightlog.log import Log, connect
@@ -66,6 +67,7 @@ __all__ = [
     "StoreUnavailable",
     "Suspended",
     "TooLarge",
+    "VersionRefused",
     "connect",
     "tool",
 ]

@@ -130,6 +130,17 @@ class SessionLive(_OfSession):
         super().__init__(session, f"session {session} is live elsewhere; nothing was appended")
 
 
+class VersionRefused(FlightlogError):
+    """Written by a version that this one cannot follow. Nothing was guessed; use the newer code."""
+
+    def __init__(self, session: str, found: str, known: str) -> None:
+        self.session, self.found, self.known = session, found, known
+        super().__init__(
+            f"session {session} holds events of {found}, this process knows {known}: "
+            "resume it with a version that knows both"
+        )
+
+
 class NeedsDecision(_OfSession):
     """A call whose outcome is unknown waits for a person."""
 

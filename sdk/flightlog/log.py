@@ -4,14 +4,22 @@ import asyncio
 import functools
 import logging
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+)
 from contextlib import asynccontextmanager
 from signal import Signals
 from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from flightlog import alive, carry, clock, inbox, keys, opening, reader, usage
+from flightlog import alive, carry, clock, inbox, keys, opening, reader, upcast, usage
 from flightlog import snapshot as snapshots
 from flightlog import subject as names
 from flightlog.alive import Beats
@@ -62,6 +70,7 @@ class Log:
         key: str | None = None,
         id: str | None = None,
         harness_version: str = "",
+        compatible: Collection[str] | None = None,
         labels: Mapping[str, str] | None = None,
         tools: Tools = (),
         on_live: OnLive = "takeover",
@@ -75,8 +84,10 @@ class Log:
         `key` is any text and stands for one session for ever; `id` opens an existing one and never
         creates; neither takes `FLIGHTLOG_SESSION_KEY`, else a new session. Opening appends one
         event, which fences every older writer; with `on_live="refuse"` a live one raises
-        `SessionLive` instead. `tools` declares policies by name. `on_event` sees each event that is
-        appended live, never a restored one.
+        `SessionLive` instead. `tools` declares policies by name. `compatible` are the other
+        versions of this harness whose sessions it can resume: any further one raises
+        `VersionRefused`.
+        `on_event` sees each event that is appended live, never a restored one.
 
         SIGTERM and Ctrl-C (`signals`, where nobody else handles them) stop the work, leave its
         calls in flight, record session_suspended within 5 s, leave the block by `SystemExit(0)` or
@@ -96,6 +107,7 @@ class Log:
             policies=policies_of(tools),
             harness_version=harness_version,
             reopen=reopen,
+            compatible=None if compatible is None else frozenset(compatible),
         )
         entering = self._entered(
             wanted, on_event, id=id, on_live=on_live, signals=frozenset(signals), deadline=deadline
@@ -171,10 +183,22 @@ class Log:
             raise SessionLive(id)
 
     async def _snapshot(self, id: str) -> Snapshot | None:
+        name, version = SESSION.name, SESSION.version
+        value = await self._try_store(lambda store: store.snapshot(self.tenant, id, name, version))
+        if value:
+            return snapshots.read(value)
+        for older, lift in upcast.older(name, version):
+            if found := await self._lifted(id, older, lift):
+                return found
+        return None
+
+    async def _lifted(self, id: str, version: int, lift: upcast.StateStep) -> Snapshot | None:
+        """A snapshot of an older version of the projection, as this one would have made it."""
         value = await self._try_store(
-            lambda store: store.snapshot(self.tenant, id, SESSION.name, SESSION.version)
+            lambda store: store.snapshot(self.tenant, id, SESSION.name, version)
         )
-        return snapshots.read(value) if value else None
+        found = snapshots.read(value) if value else None
+        return None if found is None else replace(found, state=lift(found.state))
 
     async def _try_store(self, ask: Callable[[Store], Awaitable[Any]]) -> Any:
         """Ask Redis; slow, down or wrong is the same as knowing nothing."""

@@ -12,7 +12,14 @@ from flightlog import payload as payloads
 from flightlog import subject as names
 from flightlog.appender import Appended, Appender
 from flightlog.bus import Bus
-from flightlog.errors import BusUnavailable, Fenced, InvalidValue, NoSuchSession, SessionPurged
+from flightlog.errors import (
+    BusUnavailable,
+    Fenced,
+    InvalidValue,
+    NoSuchSession,
+    SessionPurged,
+    VersionRefused,
+)
 from flightlog.journal import Journal
 from flightlog.keys import MadeBy
 from flightlog.payload import Policy, SessionReopened, SessionResumed, SessionStarted
@@ -42,6 +49,7 @@ class Wanted(Struct, frozen=True):
     harness_version: str
     reopen: bool
     parent: Raw = payloads.NULL
+    compatible: frozenset[str] | None = None  # harness versions beside our own; None: any
 
 
 class Opened(Struct, frozen=True):
@@ -146,6 +154,7 @@ async def own(
         journal.state = folded.state
         if folded.state.status in ENDED and not wanted.reopen:
             return Opened(folded, None)
+        _check_version(wanted, folded.state)
         appender = _appender(bus, wanted, folded, journal.appended)
         try:
             await appender.append(
@@ -159,6 +168,14 @@ async def own(
             raise
         else:
             return Opened(folded, appender)
+
+
+def _check_version(wanted: Wanted, state: SessionState) -> None:
+    found = state.harness_version
+    if wanted.compatible is None or found in (None, wanted.harness_version, *wanted.compatible):
+        return
+    known = ", ".join(sorted({wanted.harness_version, *wanted.compatible}))
+    raise VersionRefused(wanted.id, f"harness version {found}", known)
 
 
 async def _tail(bus: Bus, wanted: Wanted, seen: Folded[SessionState]) -> Folded[SessionState]:

@@ -6,11 +6,11 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from flightlog import clock
+from flightlog import clock, upcast
 from flightlog.bus import Bus, Message
 from flightlog.chain import Branch, Chain, Gap, Head, Part, Pin, Stray, Writers
 from flightlog.errors import BusUnavailable, LogCorrupt
-from flightlog.event import Control, Event, digest_of
+from flightlog.event import WIRE_VERSION, Control, Event, digest_of
 from flightlog.reading import (
     LAG_DEADLINE,
     LAG_FIRST,
@@ -110,7 +110,7 @@ async def _pass(
             for event in batch:
                 if until is not None and event.seq > until:
                     break
-                state = apply(state, event)
+                state = apply(state, event if event.v == WIRE_VERSION else upcast.lift(event))
                 tail += 1
     except Unexplained as exc:
         if until is None or exc.gap.seq < until:
