@@ -19,14 +19,14 @@ def tell(event: Event) -> str:
     """What the event says, without its type; control characters are the reader's to mask."""
     match payloads.decode(event.type, event.raw):
         case payloads.UserMessage(content=content, origin=origin):
-            return _joined(content_text(content), origin if origin != "human" else "")
+            return _joined(_cut(content_text(content)), origin if origin != "human" else "")
         case payloads.ModelRequest(model=model, purpose=purpose):
-            return _joined(model or "a model", "on the side" if purpose == "side" else "")
+            return _joined(_cut(model or "a model"), "on the side" if purpose == "side" else "")
         case payloads.ModelResponse() as said:
             return _response(said)
         case payloads.ToolCall() as call:
             again = f"attempt {call.attempt}" if call.attempt > 1 else ""
-            return _joined(call.name, _cut(text(call.arguments)), again)
+            return _joined(_cut(call.name), _cut(text(call.arguments)), again)
         case payloads.ToolResult() as result:
             took = f"{result.duration:.2f} s" if result.duration is not None else ""
             by = result.resolved_by if result.resolved_by != "run" else ""
@@ -53,10 +53,10 @@ def _tell_life(payload: payloads.Payload) -> str:
         case payloads.SessionEnded(status=status, error=error):
             return _joined(status, _cut(error or ""))
         case payloads.SessionForked(session=session, seq=seq):
-            return f"from {session} at seq {seq}"
+            return f"from {_cut(session)} at seq {seq}"
         case payloads.SessionImported() as source:
-            grown = f"grown from {source.earlier}" if source.earlier else ""
-            return _joined(source.format, _cut(source.path or source.id or ""), grown)
+            grown = f"grown from {_cut(source.earlier)}" if source.earlier else ""
+            return _joined(_cut(source.format), _cut(source.path or source.id or ""), grown)
         case _:
             return ""
 
@@ -66,7 +66,9 @@ def _tell_ruling(payload: payloads.Payload) -> str:
         case payloads.DecisionRequested(call=call, question=question):
             return _joined(_named(call), _cut(question))
         case payloads.DecisionMade() as made:
-            return _joined(_named(made.call), made.ruling, f"by {made.by}", _cut(made.reason or ""))
+            return _joined(
+                _named(made.call), made.ruling, f"by {_cut(made.by)}", _cut(made.reason or "")
+            )
         case payloads.InboxRefused(why=why):
             return _cut(why)
         case _:
@@ -76,7 +78,7 @@ def _tell_ruling(payload: payloads.Payload) -> str:
 def _tell_rest(payload: payloads.Payload, event: Event) -> str:
     match payload:
         case payloads.HookCall(hook=hook):
-            return hook
+            return _cut(hook)
         case payloads.HookDecision(outcome="failed", reason=reason):
             return _joined("failed", _cut(reason or ""))
         case payloads.HookDecision(decision=decision):
@@ -86,7 +88,7 @@ def _tell_rest(payload: payloads.Payload, event: Event) -> str:
         case payloads.Compact(keep_from=keep_from):
             return f"all before seq {keep_from} is a summary now"
         case payloads.Checkpoint(label=label):
-            return label or ""
+            return _cut(label or "")
         case _:
             return _cut(text(event.raw))
 
@@ -99,7 +101,7 @@ def _response(said: payloads.ModelResponse) -> str:
     calls = ", ".join(f"{name} x{n}" if n > 1 else name for name, n in called.items())
     used = tokens.of(said.usage)
     cost = f"{used.output_tokens:,} tokens out" if used.output_tokens else ""
-    return _joined(_cut(content_text(said.message)), calls and f"calls {calls}", cost)
+    return _joined(_cut(content_text(said.message)), calls and f"calls {_cut(calls)}", cost)
 
 
 def content_text(raw: Raw) -> str:
