@@ -1,6 +1,7 @@
 """The thin IO around the writer: one queue, one task that drains it, one future per append."""
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 
@@ -24,7 +25,11 @@ QUEUE_BYTES = 8 << 20  # what may wait in memory; beyond it `append` waits
 ANSWER_TIMEOUT = 5.0  # seconds for one answer; then the same bytes are sent again
 _PAUSE_FIRST, _PAUSE_MOST = 0.01, 2.0  # seconds, doubled each time, half of it jitter
 
+_DOUBLINGS = 10  # beyond it the longest pause is reached, and floats would overflow in the end
+
 Appended = Callable[[Event], None]
+
+_log = logging.getLogger("flightlog")
 
 
 class Appender:
@@ -123,17 +128,25 @@ class Appender:
         await self._settled(Failed(self.error or self._unavailable(why)))
 
     async def _drain(self) -> None:
-        while not self.writer.idle and self.error is None:
-            action: Action = self.writer.next()
-            while not isinstance(action, Stored | Failed):
-                action = await self._do(action)
-            await self._settled(action)
+        try:
+            while not self.writer.idle and self.error is None:
+                action: Action = self.writer.next()
+                while not isinstance(action, Stored | Failed):
+                    action = await self._do(action)
+                await self._settled(action)
+        except Exception as exc:  # noqa: BLE001 a defect of ours: whoever waits must hear of it
+            _log.exception("appending to session %s failed", self.writer.session)
+            await self._settled(Failed(self._unavailable(f"{type(exc).__name__} in the appender")))
+        await self._tell_waiting()
 
     async def _settled(self, action: Stored | Failed) -> None:
         if isinstance(action, Failed):
             self._fail(action)
         else:
             self._resolve(action.events)
+        await self._tell_waiting()
+
+    async def _tell_waiting(self) -> None:
         async with self._room:
             self._room.notify_all()
 
@@ -166,6 +179,8 @@ class Appender:
             )
         except BusUnavailable:
             return Pause(3, "the log cannot be read")
+        except NotPermitted as exc:
+            return Failed(exc)
         return self.writer.found(message)
 
     def _resolve(self, events: list[Event]) -> None:
@@ -173,9 +188,9 @@ class Appender:
         for event in events:
             draft, future = self._waiting.popleft()
             self._queued_bytes -= draft.size
-            self._appended(event)
             if not future.done():
                 future.set_result(event)
+            self._appended(event)  # still before the append returns, which needs the loop
 
     def _fail(self, failed: Failed) -> None:
         if failed.final:
@@ -189,5 +204,5 @@ class Appender:
 
 def pause(attempt: int) -> float:
     """Seconds before try `attempt` + 1: doubling, half of it jitter."""
-    most: float = min(_PAUSE_FIRST * 2**attempt, _PAUSE_MOST)
+    most: float = min(_PAUSE_FIRST * 2 ** min(attempt, _DOUBLINGS), _PAUSE_MOST)
     return most / 2 + clock.fraction() * most / 2
