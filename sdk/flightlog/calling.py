@@ -157,10 +157,10 @@ async def run(
     async with attempt:
         try:
             attempt.result(await journal.run(work, _named(attempt.arguments)))
-        except Exception as exc:
+        except Exception as exc:  # noqa: BLE001  # a failure is a result: gather survives it
             if journal.halted:  # its outcome is not recorded: the call stays in flight
                 raise journal.why from (exc if exc is not journal.why else None)
-            attempt.error(exc)  # a failure is a result, so that gather over parallel calls survives
+            attempt.error(exc)
     if attempt.recorded is None:
         raise journal.why
     return attempt.recorded
