@@ -106,13 +106,12 @@ def compacted(entries: Entries, keep_from: int, summary: Said) -> Entries:
 
 
 def _cut(entries: Entries, keep_from: int) -> int:
-    for at, entry in enumerate(entries):
-        if entry.seq >= keep_from and not isinstance(entry, Sent):
-            return at
-    cut = len(entries)
-    for entry in reversed(entries):
-        if not isinstance(entry, Sent) or entry.seq < keep_from:
-            break
+    """The first entry of an event from `keep_from` on, with what was sent from then on before it."""
+    cut = next(
+        (at for at, e in enumerate(entries) if e.seq >= keep_from and not isinstance(e, Sent)),
+        len(entries),
+    )
+    while cut and isinstance(sent := entries[cut - 1], Sent) and sent.seq >= keep_from:
         cut -= 1
     return cut
 

@@ -196,7 +196,19 @@ def test_the_first_result_of_a_call_stays() -> None:
     tale.result("a", "second")
     tale.call("a", attempt=2)
     assert tale.state.messages()[-1]["content"][0]["content"] == "first"
+    known = tale.state.call(4, "a")
+    assert known is not None
+    assert known.result is not None
+    assert known.result.output == Raw(b'"first"')
     assert owed(tale) == CallModel()
+
+
+def test_a_start_that_nobody_ruled_leaves_an_undecided_call_undecided() -> None:
+    tale = begun()
+    tale.turn(tool_use("a"))
+    tale.add("decision_requested", {"call": {"call_id": "a", "announced_by": 4}})
+    tale.call("a")
+    assert isinstance(tale.state.next, Decide)
 
 
 def test_a_result_without_its_announcement_finds_the_call_it_answers() -> None:
@@ -427,6 +439,35 @@ def test_a_summary_replaces_what_was_before_and_keeps_results_with_their_calls()
     third.result("a", "found")
     third.add("compact", {"summary": "we met", "keep_from": 4})
     assert [m["role"] for m in third.state.messages()] == ["user", "assistant", "user"]
+
+
+def test_a_summary_never_parts_results_that_the_harness_wrote_itself_from_their_calls() -> None:
+    tale = begun()
+    said = tale.turn(tool_use("a"))
+    tale.call("a")
+    tale.result("a", "found")
+    messages = tale.state.messages()
+    messages[-1]["content"].append(text("be brief"))
+    asked = tale.request({"messages": messages})
+    tale.response(text("so"))
+    tale.add("compact", {"summary": "we met", "keep_from": asked.seq})
+    kept = tale.state.messages()
+    assert kept[0]["content"] == "we met"
+    assert kept[1:3] == messages[1:]
+    assert said.seq == 4
+
+
+def test_a_summary_made_during_a_model_call_keeps_what_came_during_it_behind_the_answer() -> None:
+    tale = begun()
+    tale.request()
+    last = tale.user("one more thing")
+    tale.add("compact", {"summary": "we met", "keep_from": last.seq})
+    tale.response(text("hi"))
+    assert [m["content"] for m in tale.state.messages()] == [
+        "we met",
+        [text("hi")],
+        "one more thing",
+    ]
 
 
 def test_compacting_an_answered_conversation_owes_no_model_call() -> None:
