@@ -4,13 +4,14 @@ import asyncio
 import json as jsons
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from msgspec.structs import replace
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
 
 from flightlog_recorder.bench import (
     appending,
@@ -59,29 +60,30 @@ def command(
 async def _run(sizes: Sizes, families: list[str], *, json: bool, out: Path | None) -> Exit:
     if unknown := set(families) - set(FAMILIES):
         raise Usage(f"no such family: {', '.join(sorted(unknown))}")
-    console = Console(stderr=json, highlight=False)
     about = {"machine": bed.machine(), "sizes": output.fields(sizes)}
     began = time.monotonic()
-    rows = await _measure(sizes, families, console)
+    rows = await _measure(sizes, families, Console(stderr=json, highlight=False))
     result = report.document(rows, {**about, "seconds": round(time.monotonic() - began, 1)})
     if out:
         await asyncio.to_thread(out.write_text, jsons.dumps(result, indent=2) + "\n")
     if json:
         output.show_json(result)
-    else:
-        report.show(console, rows)
     return Exit.FINE
 
 
 async def _measure(sizes: Sizes, families: list[str], console: Console) -> list[Row]:
+    """Measure, and show the table grow; in a pipe it is printed once, at its end."""
     rows: list[Row] = []
-    waiting: Any = console.status("", spinner="dots", spinner_style="dim")
-    with waiting if console.is_terminal else nullcontext():
+    with Live(console=console, vertical_overflow="visible", auto_refresh=False) as live:
         for name in families:
-            waiting.update(f"[dim]measuring: {name}")
             async with bed.made(sizes) as ready:
+                _show(live, rows, f"measuring: {name}")
                 async for row in FAMILIES[name](ready):
                     rows.append(row)
-                    ratio = "" if row.ratio is None else f"{row.ratio:.2f} of {row.floor_name}"
-                    console.print(f"[dim]{row.name}: {row.measured:,.1f} {row.unit}  {ratio}")
+                    _show(live, rows, f"measuring: {name}")
+        _show(live, rows, report.verdict(rows))
     return rows
+
+
+def _show(live: Live, rows: list[Row], below: str) -> None:
+    live.update(Group(report.table(rows), Text(f"\n{below}\n")), refresh=live.console.is_terminal)

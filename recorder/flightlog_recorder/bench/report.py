@@ -4,26 +4,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from flightlog_recorder.bench.row import Row
 
-_WORDS = {True: Text("ok", style="green"), False: Text("below", style="bold red"), None: Text("")}
-
 
 def table(rows: Sequence[Row]) -> Table:
-    """All rows, one line each where the terminal is wide enough."""
+    """All rows; under each name what its floor is, dimmed. Fits 80 columns."""
     found = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    found.add_column("what")
-    for name in ("measured", "", "floor"):
-        found.add_column(name, justify="left" if not name else "right", no_wrap=True)
-    found.add_column("the floor is")
-    for name in ("ratio", "target"):
+    found.add_column("")
+    for name in ("measured", "floor", "ratio", "target"):
         found.add_column(name, justify="right", no_wrap=True)
     found.add_column("", no_wrap=True)
-    found.add_column("note", style="dim")
     for row in rows:
         found.add_row(*_cells(row))
     return found
@@ -31,16 +24,25 @@ def table(rows: Sequence[Row]) -> Table:
 
 def _cells(row: Row) -> list[str | Text]:
     return [
-        row.name,
-        _number(row.measured),
-        row.unit,
+        Text(row.name).append_text(_below(row)),
+        f"{_number(row.measured)} {row.unit}",
         _number(row.floor),
-        row.floor_name,
         "" if row.ratio is None else f"{row.ratio:.2f}",
         "" if row.target is None else f"{'<=' if row.at_most else '>='} {row.target:g}",
-        _WORDS[row.ok],
-        row.note,
+        _verdict(row.ok),
     ]
+
+
+def _below(row: Row) -> Text:
+    parts = [f"by {row.floor_name}" if row.floor_name else "", row.note]
+    text = ", ".join(part for part in parts if part)
+    return Text(f"\n  {text}" if text else "", style="dim")
+
+
+def _verdict(ok: bool | None) -> Text:
+    if ok is None:
+        return Text()
+    return Text("ok", style="green") if ok else Text("below", style="bold red")
 
 
 def _number(value: float | None) -> str:
@@ -49,12 +51,10 @@ def _number(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
-def show(console: Console, rows: Sequence[Row]) -> None:
-    """Print the table and what it comes to."""
-    console.print()
-    console.print(table(rows))
+def verdict(rows: Sequence[Row]) -> str:
+    """What all rows with a target come to."""
     judged = [row.ok for row in rows if row.ok is not None]
-    console.print(f"\n{sum(judged)} of {len(judged)} targets are met")
+    return f"{sum(judged)} of {len(judged)} targets are met"
 
 
 def document(rows: Sequence[Row], about: dict[str, Any]) -> dict[str, Any]:
