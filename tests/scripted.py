@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from flightlog import Event, Log
+from flightlog import Event, Log, Session, Step
 
 TENANT = "acme"
 
@@ -39,6 +39,11 @@ class Model:
         if isinstance(line, Exception):
             raise line
         return line
+
+
+def owed(session: Session) -> Step:
+    """What the session says is next."""
+    return session.state.next
 
 
 async def stored(log: Log, id: str) -> list[Event]:

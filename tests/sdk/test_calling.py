@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -62,11 +63,15 @@ async def test_sync_tools_run_in_a_thread_and_async_ones_in_the_loop(nats_url: s
 
     mine = threading.get_ident()
     async with connect(nats=nats_url, tenant=TENANT) as log, log.session() as s:
+        tools: list[Callable[..., Any]] = [
+            threading.get_ident,
+            here,
+            functools.partial(here),
+            Client().call,
+            Client(),
+        ]
         ran_in = [
-            (await s.tool_call("t", call_id=str(n), run=run)).output
-            for n, run in enumerate(
-                [threading.get_ident, here, functools.partial(here), Client().call, Client()]
-            )
+            (await s.tool_call("t", call_id=str(n), run=run)).output for n, run in enumerate(tools)
         ]
     assert ran_in[0] != mine
     assert ran_in[1:] == [mine] * 4

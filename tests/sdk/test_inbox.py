@@ -22,7 +22,7 @@ from flightlog import (
 from flightlog import subject as names
 from flightlog.bus import Outgoing
 from flightlog_recorder.embedded import Server
-from tests.scripted import TENANT, payloads, types, until
+from tests.scripted import TENANT, owed, payloads, types, until
 
 
 async def put(log: Log, session: str, body: bytes) -> None:
@@ -63,12 +63,12 @@ async def test_wait_returns_when_the_inbox_has_changed_what_is_next(nats_url: st
         connect(nats=nats_url, tenant=TENANT) as other,
         log.session() as s,
     ):
-        assert s.state.next == AwaitUser()
+        assert owed(s) == AwaitUser()
         assert not await s.wait(0.05)
         waiting = asyncio.create_task(s.wait())
         await other.say(s.id, "wake up")
         assert await waiting
-        assert s.state.next == CallModel()
+        assert owed(s) == CallModel()
 
 
 async def test_items_sent_while_nobody_writes_are_taken_on_opening_and_only_once(
@@ -90,7 +90,7 @@ async def test_a_cancel_ends_the_session_and_stops_its_tools(nats_url: str) -> N
             await log.send(s.id, inbox.Cancel(by="ann", reason="not needed"))
             with pytest.raises(SessionEnded):
                 await running
-            assert s.state.next == Ended("cancelled")
+            assert owed(s) == Ended("cancelled")
             with pytest.raises(SessionEnded):
                 await s.user_message("but")
         assert (await types(log, s.id))[-1] == "session_ended"

@@ -9,22 +9,24 @@ import pytest
 from flightlog import (
     BusUnavailable,
     Event,
-    Log,
     LogFull,
     SessionEnded,
     TooLarge,
     appender,
     connect,
 )
+from flightlog.nats_bus import connect_bus
 from flightlog_recorder.embedded import Server
 from tests.scripted import TENANT, Model, chain_is_whole, says, stored, types, until
 
 
-async def resize(log: Log, stream: str, max_bytes: int) -> None:
+async def resize(url: str, stream: str, max_bytes: int) -> None:
     """Change a stream's limit, as an operator does."""
-    config = (await log.bus.api(f"STREAM.INFO.{stream}"))["config"] | {"max_bytes": max_bytes}
-    answered = await log.bus.api(f"STREAM.UPDATE.{stream}", json.dumps(config).encode())
+    bus = await connect_bus(url)
+    config = (await bus.api(f"STREAM.INFO.{stream}"))["config"] | {"max_bytes": max_bytes}
+    answered = await bus.api(f"STREAM.UPDATE.{stream}", json.dumps(config).encode())
     assert "error" not in answered
+    await bus.close()
 
 
 async def test_the_state_holds_what_was_acked_when_the_append_returns(nats_url: str) -> None:
@@ -121,12 +123,12 @@ async def test_a_full_stream_refuses_and_goes_on_when_there_is_room_again(nats_u
         async with log.session(key="k") as s:
             stream = log.bus.layout.stream_of(s.id)
             await s.user_message("fits")
-            await resize(log, stream, 2_000)
+            await resize(nats_url, stream, 2_000)
             with pytest.raises(LogFull, match=stream):
                 await s.append("note", "x" * 4_000)
             with pytest.raises(LogFull):
                 await s.end(result="x" * 4_000)
-            await resize(log, stream, -1)
+            await resize(nats_url, stream, -1)
             await s.append("note", "x" * 4_000)
             result = await s.tool_call("t", call_id="c", run=lambda: "ran")
             assert result.output == "ran"
@@ -138,11 +140,11 @@ async def test_a_full_stream_opens_nothing_and_says_so(nats_url: str) -> None:
     async with connect(nats=nats_url, tenant=TENANT) as log:
         async with log.session(key="k") as s:
             await s.user_message("fits")
-        await resize(log, log.bus.layout.stream_of(s.id), 500)
+        await resize(nats_url, log.bus.layout.stream_of(s.id), 500)
         with pytest.raises(LogFull):
             async with log.session(key="k"):
                 pytest.fail("it must not open")
-        await resize(log, log.bus.layout.stream_of(s.id), -1)
+        await resize(nats_url, log.bus.layout.stream_of(s.id), -1)
         async with log.session(key="k") as again:
             assert again.id == s.id
 

@@ -34,14 +34,20 @@ from flightlog.snapshot import SESSION
 from flightlog.state import SessionState
 from flightlog_recorder.embedded import Server
 from tests.handmade import chain, follow, seal, tombstone
-from tests.scripted import TENANT, payloads, stored, types
+from tests.scripted import TENANT, owed, payloads, stored, types
 
 MakeRedis = Callable[..., Server]
 
 
 def wanted(id: str, **more: Any) -> Wanted:
     """How a process asks for a session by its id."""
-    given = {"made_by": "session", "key": None, "labels": {}, "policies": {}, "reopen": False}
+    given: dict[str, Any] = {
+        "made_by": "session",
+        "key": None,
+        "labels": {},
+        "policies": {},
+        "reopen": False,
+    }
     return Wanted(tenant=TENANT, id=id, harness_version="1", **given | more)
 
 
@@ -115,7 +121,7 @@ async def test_a_sealed_base_is_opened_and_gone_on_with(nats_url: str) -> None:
         await put(log, entry.id, "base", *bodies)
         async with log.session(key="k") as s:
             assert s.state.seq == 3
-            assert s.state.next == CallModel()
+            assert owed(s) == CallModel()
         assert (await types(log, entry.id))[:3] == ["user_message", "note", "session_resumed"]
 
 
@@ -134,6 +140,7 @@ async def test_a_purged_session_says_so(nats_url: str, by_key: bool) -> None:
 
 async def test_a_writer_meets_the_tombstone_that_came_meanwhile(nats_url: str) -> None:
     async with connect(nats=nats_url, tenant=TENANT) as log:
+        s = None
         with pytest.raises(SessionPurged):
             async with log.session() as s:
                 subject = names.log_subject(TENANT, s.id, "live")
@@ -145,6 +152,7 @@ async def test_a_writer_meets_the_tombstone_that_came_meanwhile(nats_url: str) -
                     timeout=5,
                 )
                 await s.user_message("too late")
+        assert s is not None
         assert s._journal.stopped is not None
 
 
@@ -173,7 +181,8 @@ async def test_what_no_event_could_hold_is_refused_before_anything_is_sent(
 ) -> None:
     async with connect(nats=nats_url, tenant=TENANT) as log:
         with pytest.raises(InvalidValue):
-            async with log.session(**{"key": "k"} | given):
+            given = {"key": "k"} | given
+            async with log.session(**given):
                 pytest.fail("it must not open")
         assert await log.look_up("k") is None
 
@@ -263,7 +272,7 @@ async def test_opening_gives_up_at_its_deadline_and_can_be_tried_again(
             await own(log, look, wanted(s.id), patience=0.3)
         nats_server.start()
         async with log.session(key="k") as again:
-            assert again.state.next == AwaitUser()
+            assert owed(again) == AwaitUser()
 
 
 async def test_resumed_names_what_was_in_flight_and_the_snapshot_that_was_used(
@@ -324,7 +333,7 @@ async def test_garbage_in_redis_costs_a_replay_and_nothing_else(
                     client.hset(key, "session:99", good)
         async with log.session(id=s.id) as again:
             assert again.resumed_from == (None, 3)
-            assert again.state.next == CallModel()
+            assert owed(again) == CallModel()
 
 
 async def test_a_snapshot_ahead_of_the_log_is_a_log_that_lost_events(
@@ -352,7 +361,7 @@ async def test_redis_that_is_down_slow_full_or_locked_is_gone_on_without(
                 await s.user_message("hi")
             async with asyncio.timeout(5):
                 async with log.session(key="k") as s:
-                    assert s.state.next == CallModel()
+                    assert owed(s) == CallModel()
     slow.resume()
 
 

@@ -19,7 +19,7 @@ from flightlog import (
 )
 from flightlog import payload as tables
 from flightlog_recorder.embedded import Server
-from tests.scripted import TENANT, Model, asks, payloads, says, stored, types, until
+from tests.scripted import TENANT, Model, asks, owed, payloads, says, stored, types, until
 
 
 def ask(session: Session, **more: Any) -> dict[str, Any]:
@@ -34,7 +34,7 @@ async def test_a_model_call_records_its_request_and_returns_its_message(nats_url
         message = await s.model_call(ask(s), call=model)
         assert message == says("hello", input_tokens=3)
         assert s.state.usage.input_tokens == 3
-        assert s.state.next == AwaitUser()
+        assert owed(s) == AwaitUser()
         (response,) = await payloads(log, s.id, "model_response")
     assert response["message"] == message
     assert response["stop"] == "end_turn"
@@ -61,9 +61,9 @@ async def test_the_error_of_a_model_is_recorded_by_name_and_raised(nats_url: str
         with pytest.raises(ConnectionError):
             await s.model_call(ask(s), call=Model(ConnectionError("key sk-123 refused")))
         assert await payloads(log, s.id, "model_response") == [{"error": "ConnectionError"}]
-        assert s.state.next == CallModel()
+        assert owed(s) == CallModel()
         await s.model_call(ask(s), call=Model(says("hello")))
-        assert s.state.next == AwaitUser()
+        assert owed(s) == AwaitUser()
 
 
 async def test_a_second_open_main_call_is_refused(nats_url: str) -> None:
@@ -88,7 +88,7 @@ async def test_a_side_call_never_enters_the_context(nats_url: str) -> None:
         request = {"model": "small", "messages": [{"role": "user", "content": "title?"}]}
         await s.model_call(request, call=Model(says("A title")), purpose="side")
         assert s.state.messages() == [{"role": "user", "content": "hi"}]
-        assert s.state.next == CallModel()
+        assert owed(s) == CallModel()
 
 
 async def test_a_streamed_answer_goes_through_the_two_step_form(nats_url: str) -> None:
@@ -108,7 +108,7 @@ async def test_a_stream_that_never_answers_is_closed_as_an_error(nats_url: str) 
         async with s.requesting(ask(s)):
             pass
         assert await payloads(log, s.id, "model_response") == [{"error": "NoResponse"}]
-        assert s.state.next == CallModel()
+        assert owed(s) == CallModel()
 
 
 async def test_a_cancelled_model_call_is_closed_and_can_be_made_again(nats_url: str) -> None:
@@ -179,9 +179,9 @@ async def test_a_model_call_in_flight_at_the_crash_is_made_again(nats_url: str) 
             call = s.requesting(ask(s))
             await call.__aenter__()
         async with log.session(key="k") as s:
-            assert s.state.next == CallModel()
+            assert owed(s) == CallModel()
             await s.model_call(ask(s), call=Model(says("hello")))
-            assert s.state.next == AwaitUser()
+            assert owed(s) == AwaitUser()
 
 
 async def test_a_request_that_is_too_large_is_refused_and_the_session_goes_on(

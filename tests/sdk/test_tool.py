@@ -1,6 +1,8 @@
 """What a tool declares about itself."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 from flightlog import tool
 from flightlog.payload import Policy
@@ -46,6 +48,7 @@ def test_nothing_declared_is_no_policy() -> None:
 
 def test_policies_are_listed_by_the_names_that_the_model_knows() -> None:
     by_name = policies_of([look, undeclared, Shell().run])
-    assert by_name == {"look": Policy("rerun", "read"), "run": Policy("fail", "write")}  # type: ignore[misc]
-    assert set(policies_of({"ls": look, "nothing": undeclared})) == {"ls"}
+    assert by_name == {"look": Policy("rerun", "read"), "run": Policy("fail", "write")}
+    tools: dict[str, Callable[..., Any]] = {"ls": look, "nothing": undeclared}
+    assert set(policies_of(tools)) == {"ls"}
     assert policies_of([functools.partial(look, "a")]) == {}

@@ -62,7 +62,7 @@ class Workshop:
 
     async def kill_when(self, child: Child, *ran: str) -> None:
         """Kill the process with SIGKILL once these calls run."""
-        await until(lambda: self._all_ran(child, ran), timeout=30)
+        await until(lambda: self._all_ran(child, ran), timeout=60)
         child.kill()
 
     def _all_ran(self, child: Child, ran: Sequence[str]) -> bool:
@@ -71,7 +71,7 @@ class Workshop:
 
     async def ended(self, child: Child) -> None:
         """Wait until the process is gone by itself."""
-        assert await asyncio.to_thread(child.wait, 30), "it did not end"
+        assert await asyncio.to_thread(child.wait, 60), "it did not end"
 
     def clear(self) -> None:
         """Kill what still lives."""

@@ -33,6 +33,15 @@ class Load:
             self.acked[event.seq] = event.digest
 
 
+async def acks_of_each(loads: list[Load], more: int) -> None:
+    """Wait until each load has that many more acks."""
+    wanted = [len(load.acked) + more for load in loads]
+    await until(
+        lambda: all(len(load.acked) >= n for load, n in zip(loads, wanted, strict=True)),
+        timeout=30,
+    )
+
+
 async def restart(server: Server) -> None:
     await asyncio.to_thread(server.kill)
     await asyncio.to_thread(server.start)
@@ -49,13 +58,7 @@ async def test_what_was_acked_is_stored_once_and_in_order_over_five_kills(
                 for load, width in zip(loads, (1, 12, 40), strict=True)
             ]
             for _ in range(5):
-                before = [len(load.acked) for load in loads]
-                await until(
-                    lambda before=before: all(
-                        len(load.acked) > n + 20 for load, n in zip(loads, before, strict=True)
-                    ),
-                    timeout=30,
-                )
+                await acks_of_each(loads, 20)
                 await restart(nats_server)
             for load in loads:
                 load.stopped = True

@@ -110,11 +110,13 @@ async def test_an_append_that_the_broker_refused_is_no_false_alarm(log: Log, oth
 
 
 async def test_fenced_means_that_not_even_the_farewell_is_recorded(log: Log, other: Log) -> None:
+    old = None
     with pytest.raises(Fenced):
         async with log.session(key="k") as old:
             async with other.session(key="k") as new:
                 await new.end()
             await old.user_message("hello?")
+    assert old is not None
     assert await types(log, old.id) == ["session_started", "session_resumed", "session_ended"]
 
 

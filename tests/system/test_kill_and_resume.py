@@ -9,7 +9,7 @@ import pytest
 
 from flightlog import Ended, Log, connect
 from flightlog_recorder.embedded import Servers
-from tests.scripted import TENANT, chain_is_whole, payloads, stored
+from tests.scripted import TENANT, chain_is_whole, payloads, stored, until
 from tests.system.processes import Workshop
 
 # Each process takes a second on an idle machine; this suite runs on a busy one.
@@ -103,10 +103,19 @@ async def test_a_call_that_a_person_must_rule_waits_and_is_never_run(
 async def test_n_calls_in_flight_get_n_rulings_and_what_is_done_is_left_alone(
     workshop: Workshop, log: Log
 ) -> None:
-    plan = [(f"{name}-{n}", name, {}) for n in range(3) for name in ("look", "send", "pay")]
+    plan: list[tuple[str, str, dict[str, Any]]] = [
+        (f"{name}-{n}", name, {}) for n in range(3) for name in ("look", "send", "pay")
+    ]
     held = [call_id for call_id, _, _ in plan if not call_id.endswith("0")]
     workshop.plan(*plan, hold=held)
-    await workshop.kill_when(workshop.agent(), *(call_id for call_id, _, _ in plan))
+    child = workshop.agent()
+
+    async def others_are_done() -> bool:
+        known = await log.look_up("job")
+        return known is not None and len(await results(log, known)) == len(plan) - len(held)
+
+    await until(others_are_done, timeout=60)
+    await workshop.kill_when(child, *(call_id for call_id, _, _ in plan))
     workshop.release()
     await workshop.ended(workshop.agent())
     session = await session_of(log)
