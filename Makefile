@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test check bench soak wheel-check format clean
+.PHONY: demo test check bench soak crash-matrix wheel-check format clean
 
 .venv: $(STAMP)
 
@@ -38,6 +38,9 @@ bench: $(STAMP)
 
 soak: $(STAMP)
 	$(BIN)/python -m pytest -m soak $(ARGS)
+
+crash-matrix: $(STAMP)
+	$(BIN)/python -m tests.matrix
 
 wheel-check: $(STAMP)
 	@$(BIN)/python tests/wheel_check.py

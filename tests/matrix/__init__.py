@@ -1,0 +1,1 @@
+"""The crash matrix: a harness killed at each of its await points, and what is left afterwards."""
