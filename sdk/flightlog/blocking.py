@@ -119,7 +119,7 @@ class _Steps(_Held[S]):
     ) -> None:
         """Ctrl-C is here what a cancellation is to a task."""
         why = asyncio.CancelledError() if isinstance(exc, KeyboardInterrupt) else exc
-        self.thread.run(self.held.__aexit__, None if why is None else type(why), why, trace)
+        self.thread.leave(self.held.__aexit__, why)
 
 
 class Calling(_Steps[AsyncCalling]):

@@ -77,18 +77,27 @@ class LoopThread:
             raise FlightlogError("this connection was closed: connect again")
         return _Errand[T](self.loop).run(work, *args, **kwargs)
 
+    def leave(
+        self, leaving: Callable[..., Coroutine[Any, Any, T]], exc: BaseException | None
+    ) -> T | None:
+        """Leave an async block with this exception; a fork leaves that to its parent."""
+        if self._forked:
+            return None
+        return self.run(
+            leaving, type(exc) if exc else None, exc, exc.__traceback__ if exc else None
+        )
+
     @contextlib.contextmanager
     def inside(self, block: AbstractAsyncContextManager[A]) -> Generator[A]:
-        """Enter and leave an async block from here; a fork leaves it to its parent."""
+        """Enter and leave an async block from here."""
         entered = self.run(block.__aenter__)
         try:
             yield entered
         except BaseException as exc:
-            if self._forked or not self.run(block.__aexit__, type(exc), exc, exc.__traceback__):
+            if not self.leave(block.__aexit__, exc):
                 raise
         else:
-            if not self._forked:
-                self.run(block.__aexit__, None, None, None)
+            self.leave(block.__aexit__, None)
 
 
 class _Errand(Generic[T]):
