@@ -14,6 +14,8 @@ from tests.recorder.command import Command, Ran, flightlog
 from tests.recorder.recorded import talk
 from tests.scripted import TENANT
 
+pytestmark = pytest.mark.timeout(60)  # every command is a process of its own
+
 SECRET = "hunter2-hunter2"
 NOWHERE = f"nats://{SECRET}@127.0.0.1:1"
 

@@ -18,6 +18,8 @@ from tests.recorder.command import flightlog
 from tests.recorder.recorded import talk, write
 from tests.scripted import TENANT, stored
 
+pytestmark = pytest.mark.timeout(60)  # every command is a process of its own
+
 
 @pytest.fixture
 async def log(servers: Servers) -> AsyncIterator[Log]:

@@ -9,6 +9,8 @@ from flightlog_recorder.embedded import Servers
 from tests.recorder.command import flightlog
 from tests.scripted import TENANT, types
 
+pytestmark = pytest.mark.timeout(60)  # every command is a process of its own
+
 DATA = Path(__file__).parent / "data"
 SHARED = Path(__file__).parents[3] / "shared" / "samples" / "claude-code"
 

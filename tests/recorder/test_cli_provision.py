@@ -2,11 +2,15 @@
 
 import json
 
+import pytest
+
 from flightlog import connect, layout, nats_bus
 from flightlog_recorder.embedded import Servers
 from flightlog_recorder.provision import Wish, plan
 from tests.cluster import Cluster
 from tests.recorder.command import Command, flightlog
+
+pytestmark = pytest.mark.timeout(60)  # every command is a process of its own
 
 LOGS_OF_8 = [f"FLIGHTLOG_{n}" for n in range(8)]
 SIDE = ["FLIGHTLOG_inbox", "FLIGHTLOG_notice", "KV_FLIGHTLOG_keys"]

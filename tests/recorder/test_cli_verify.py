@@ -13,6 +13,8 @@ from tests.recorder.command import flightlog
 from tests.recorder.recorded import project, row, talk, write
 from tests.scripted import TENANT
 
+pytestmark = pytest.mark.timeout(60)  # every command is a process of its own
+
 
 @pytest.fixture
 async def log(servers: Servers) -> AsyncIterator[Log]:

@@ -46,7 +46,6 @@ def test_another_attempt_is_the_same_call() -> None:
 
 
 def test_a_call_id_used_in_two_turns_is_two_calls() -> None:
-    found = seen(START, call("c", announced_by=2), result("c", announced_by=2))
     found = seen(
         START,
         call("c", announced_by=2),

@@ -83,6 +83,14 @@ def say(*parts: Cell | tuple[str, str]) -> None:
         _write(line.plain)
 
 
+def say_briefly(*parts: Cell | tuple[str, str]) -> None:
+    """Print one line, cut where the terminal ends; a pipe gets it whole."""
+    line = Text.assemble(*parts)
+    if is_terminal():
+        line.truncate(Console().width, overflow="ellipsis")
+    say(line)
+
+
 def show_json(value: object) -> None:
     """Print one JSON document, for machines."""
     _write(json.dumps(msgspec.to_builtins(value), ensure_ascii=False, indent=2))

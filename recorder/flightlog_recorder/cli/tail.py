@@ -11,7 +11,7 @@ from flightlog import Event, Log
 from flightlog.bus import Message
 from flightlog.errors import BusUnavailable, NoSuchSession, SessionPurged
 from flightlog_recorder.cli import target
-from flightlog_recorder.cli.output import note, printable, say
+from flightlog_recorder.cli.output import note, printable, say_briefly
 from flightlog_recorder.cli.target import Target
 from flightlog_recorder.inspect.follow import Following, Rewound
 from flightlog_recorder.inspect.telling import tell
@@ -132,7 +132,7 @@ def _show(event: Event, *, json: bool) -> None:
         return
     when = event.ts[11:19] if len(event.ts) > 19 else event.ts
     style = STYLES.get(event.type, "")
-    say(
+    say_briefly(
         (f"{event.seq:>6}  {printable(when)}  ", "dim"),
         (f"{printable(event.type):<18}  ", style),
         printable(tell(event)),

@@ -163,8 +163,8 @@ def undecided(state: SessionState) -> list[CallState]:
 
 
 def in_flight(state: SessionState) -> list[CallState]:
-    """The calls that were started and have no result, as far as the log knows."""
-    return [call for call in state.calls if call.phase == "running"]
+    """The calls that were started, or ruled, and have no result, as far as the log knows."""
+    return [call for call in state.calls if call.phase in ("running", "ruled", "rerun")]
 
 
 def abandoned(seen: Overview) -> int:
