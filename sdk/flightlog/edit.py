@@ -20,25 +20,16 @@ def edited(entries: Entries, edits: Sequence[Edit], rest: Sequence[Raw], *, seq:
         return entries
     kept, spans = _prefix(entries, edits)
     places = _places(entries) if any(start >= 0 for start, _ in spans) else []
-    unsent, taken, more = list(rest), set[int](), list[Entry]()
+    unsent, more = list(rest), list[Entry]()
     for start, count in spans:
         if start < 0:
             more += [Sent(seq, message) for message in unsent[: max(0, count)]]
             del unsent[: max(0, count)]
             continue
-        for place in places[start : max(start, start + count)]:
-            again = place < len(kept) or place in taken
-            more.append(_copied(entries, place, seq, again=again))
-            taken.add(place)
+        copied = places[start : max(start, start + count)]
+        notice = Sent(seq, Raw(anthropic.NOTICE))
+        more += [entries[place] if place >= 0 else notice for place in copied]
     return kept.add(*more)
-
-
-def _copied(entries: Entries, place: int, seq: int, *, again: bool) -> Entry:
-    entry = entries[place] if place >= 0 else None
-    if entry is not None and not (again and isinstance(entry, Results)):
-        return entry
-    line = anthropic.line(entry) if entry else None
-    return Sent(seq, Raw(line or anthropic.NOTICE))
 
 
 def _prefix(entries: Entries, edits: Sequence[Edit]) -> tuple[Entries, Sequence[Edit]]:
@@ -106,7 +97,7 @@ def compacted(entries: Entries, keep_from: int, summary: Said) -> Entries:
 
 
 def _cut(entries: Entries, keep_from: int) -> int:
-    """The first entry of an event from `keep_from` on, with what was sent from then on before it."""
+    """The first entry from `keep_from` on, or what was sent from then on and stands before it."""
     cut = next(
         (at for at, e in enumerate(entries) if e.seq >= keep_from and not isinstance(e, Sent)),
         len(entries),
