@@ -3,7 +3,7 @@
 import gc
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from statistics import median
+from statistics import median, quantiles
 
 from msgspec import Struct
 
@@ -97,5 +97,6 @@ def duration(name: str, laps: Laps, *, floor_name: str, target: float, note: str
 
 
 def spread(values: Sequence[float]) -> str:
-    """How far apart the rounds were: what a reader should trust the medians with."""
-    return f"±{50 * (max(values) - min(values)) / median(values):.0f} %"
+    """Half the range of the middle half of the rounds, by their median."""
+    low, _, high = quantiles(values, n=4)
+    return f"±{50 * (high - low) / median(values):.0f} %"
