@@ -4,9 +4,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
 
 from flightlog import subject as names
 from flightlog.errors import FlightlogError
@@ -48,7 +47,6 @@ class Follower:
         drain_timeout: float,
     ) -> None:
         self._drain_timeout = drain_timeout
-        self._opened = False
         self._settling = asyncio.Lock()
         self._warned_at = -WARN_EVERY
         self.stream = notices.stream
@@ -59,19 +57,31 @@ class Follower:
         self._running: set[asyncio.Task[None]] = set()
         self._done: list[Done] = []
         self._news = asyncio.Event()
-        self._stopping = asyncio.Event()
+        self._stopping, self._ended = asyncio.Event(), asyncio.Event()
 
     async def run(self) -> None:
         """Follow the stream until `stop`, then drain; NATS and Redis may come and go."""
-        while not (self._opened or self._stopping.is_set()):
+        opened = False
+        while not (opened or self._is_over()):
             async with self._hindrance():
                 await self._notices.open()
-                self._opened = True
-        async with _also(self._settle_all(), self._watch(), self._keep()):
-            while not self._stopping.is_set():
-                async with self._hindrance():
-                    await self._turn()
-            await self._drain()
+                opened = True
+        async with asyncio.TaskGroup() as group:
+            for beside in (self._settle_all(), self._watch(), self._keep()):
+                group.create_task(beside)
+            try:
+                while not self._is_over():
+                    async with self._hindrance():
+                        await self._turn()
+                await self._drain()
+            finally:
+                self._ended.set()
+                self._news.set()
+
+    def _is_over(self) -> bool:
+        """Whether to stop; a cancellation counts, as nats-py's `wait_for` may swallow it (3.11)."""
+        task = asyncio.current_task()
+        return self._stopping.is_set() or (task is not None and task.cancelling() > 0)
 
     def stop(self) -> None:
         """Take no more; `run` finishes what is in hand, acknowledges it and returns."""
@@ -162,7 +172,7 @@ class Follower:
         self._news.set()
 
     async def _settle_all(self) -> None:
-        while True:
+        while not self._ended.is_set():
             await self._news.wait()
             self._news.clear()
             async with self._hindrance():
@@ -201,7 +211,7 @@ class Follower:
 
     async def _watch(self) -> None:
         """Ask the broker where the consumer stands; subscribe anew when it has fallen silent."""
-        while True:
+        while not self._ended.is_set():
             async with self._hindrance():
                 standing = await self._notices.info()
                 self.progress.stands(standing, time.monotonic())
@@ -210,13 +220,13 @@ class Follower:
                     await self._notices.renew()
                     self.progress.heard(time.monotonic())
                     self._metrics.renewals.labels(self.stream).inc()
-            await asyncio.sleep(TICK)
+            await self._pause(TICK)
 
     async def _keep(self) -> None:
-        while True:
+        while not self._ended.is_set():
             async with self._hindrance():
                 await self.keeper.tick(self.progress.standing)
-            await asyncio.sleep(TICK)
+            await self._pause(TICK)
 
     @asynccontextmanager
     async def _hindrance(self, *, pause: float = PAUSE) -> AsyncGenerator[None]:
@@ -227,7 +237,12 @@ class Follower:
             self._warn(exc)
             self._metrics.hindrances.labels(type(exc).__name__).inc()
             self.progress.hindered(time.monotonic())
-            await asyncio.sleep(pause)
+            await self._pause(pause)
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._ended.wait()
 
     def _warn(self, exc: FlightlogError) -> None:
         now = time.monotonic()
@@ -239,13 +254,3 @@ class Follower:
 def is_needless(part: str, type: str) -> bool:
     """Whether a notice changes no row: an unsealed base is no session, its seal says it all."""
     return part == "base" and type not in ("", "seal", "tombstone")
-
-
-@asynccontextmanager
-async def _also(*coroutines: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
-    """Run coroutines beside a block, for its length; an error of one ends the block."""
-    async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(coroutine) for coroutine in coroutines]
-        yield
-        for task in tasks:
-            task.cancel()

@@ -105,7 +105,8 @@ class Service:
         if not self._bus.connected:
             return "no connection to NATS"
         try:
-            await asyncio.wait_for(self._store.ping(), PING_TIMEOUT)
+            async with asyncio.timeout(PING_TIMEOUT):
+                await self._store.ping()
         except (FlightlogError, TimeoutError):
             return "Redis does not answer"
         waiting = [each.stream for each in self.followers if not each.keeper.whole]

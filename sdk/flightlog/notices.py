@@ -127,7 +127,8 @@ class Notices:
         """Wait; only time spent waiting counts as quiet, as a busy process hears late."""
         self._news.clear()
         try:
-            await asyncio.wait_for(self._news.wait(), timeout)
+            async with asyncio.timeout(timeout):
+                await self._news.wait()
         except TimeoutError:
             self._quiet += timeout
 

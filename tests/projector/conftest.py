@@ -31,7 +31,7 @@ from flightlog_recorder.embedded import Server
 TENANT = "acme"
 
 
-async def until(condition: Callable[[], Awaitable[Any]], *, timeout: float = 15.0) -> Any:
+async def until(condition: Callable[[], Awaitable[Any]], *, timeout: float = 30.0) -> Any:
     """Wait until the condition gives something true, and return that."""
     deadline = time.monotonic() + timeout
     while True:
@@ -66,7 +66,7 @@ class World:
     async def row(self, session: str) -> Row | None:
         return await self.store.row(TENANT, session)
 
-    async def reaches(self, session: str, seq: int, *, timeout: float = 15.0) -> Row:
+    async def reaches(self, session: str, seq: int, *, timeout: float = 30.0) -> Row:
         """Wait until the session's row is at `seq`."""
 
         async def there() -> Row | None:

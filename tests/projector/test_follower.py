@@ -1,6 +1,8 @@
 """Replicas on a stream: whatever dies, is emptied or comes twice, the catalog is whole again."""
 
+import asyncio
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -9,14 +11,16 @@ import redis.asyncio as redis
 from flightlog.catalog import Filter
 from flightlog.errors import BusUnavailable
 from flightlog.event import Event
-from flightlog.floor import Floors
+from flightlog.floor import Floor, Floors
 from flightlog.notices import Notices
 from flightlog_projector.follower import is_needless
+from flightlog_projector.projector import Job, Projected, Projector
 from flightlog_recorder.embedded import Server
 from tests.handmade import chain, follow, seal, tombstone
-from tests.projector.conftest import Replica, StartReplica, World, until
+from tests.projector.conftest import Replica, StartReplica, World, page, until
 
 STREAM = "FLIGHTLOG_0"
+pytestmark = pytest.mark.timeout(60)  # servers and replicas share the machine's cores
 
 
 def session(n: int) -> str:
@@ -77,10 +81,10 @@ async def test_several_replicas_share_the_work_and_agree(
     world: World, start_replica: StartReplica
 ) -> None:
     replicas = [await start_replica() for _ in range(3)]
-    logs = {n: log(n, length=130) for n in range(30)}
-    for start in range(0, 130, 13):
+    logs = {n: log(n, length=130) for n in range(12)}
+    for start in range(0, 130, 26):
         for n, events in logs.items():
-            await world.put(session(n), *events[start : start + 13])
+            await world.put(session(n), *events[start : start + 26])
     for n in logs:
         assert (await world.reaches(session(n), 130)).counts == {"note": 130}
     await all_quiet(world)
@@ -112,15 +116,15 @@ async def test_a_flushed_redis_is_whole_again_without_a_command(
     world: World, start_replica: StartReplica
 ) -> None:
     replicas = [await start_replica(), await start_replica()]
-    for n in range(50):
+    for n in range(20):
         await world.put(session(n), *log(n, length=110))
-    for n in range(50):
+    for n in range(20):
         await world.reaches(session(n), 110)
     await all_quiet(world)
     for replica in replicas:
         await replica.ready()
     await world.flush()
-    for n in range(50):
+    for n in range(20):
         assert (await world.reaches(session(n), 110)).counts == {"note": 110}
     for replica in replicas:
         await replica.ready()
@@ -223,13 +227,16 @@ async def test_a_redis_that_is_away_for_a_while_only_delays(
 ) -> None:
     replica = await start_replica(stall_timeout=2)
     await replica.ready()
+    began = time.monotonic()
     world.redis.kill()
     await world.put(session(1), *log(1))
 
     async def noticed() -> bool:
-        return replica.value("hindrances_total", what="StoreUnavailable") > 3
+        return replica.value("hindrances_total", what="StoreUnavailable") > 5
 
     await until(noticed)
+    assert time.monotonic() - began > 2
+    assert await page(replica.service.port, "/livez") == (200, "ok")
     assert await replica.service.unready() == "Redis does not answer"
     world.redis.start()
     await world.reaches(session(1), 3)
@@ -270,7 +277,7 @@ async def test_a_subscription_that_falls_silent_is_made_anew(
     assert subscription is not None
     await subscription.unsubscribe()
     await world.put(session(1), *log(1))
-    await world.reaches(session(1), 3)
+    await world.reaches(session(1), 3, timeout=8)
 
 
 async def test_a_consumer_that_others_deleted_is_made_again(
@@ -418,18 +425,65 @@ def test_only_events_of_a_base_need_no_fold(part: str, type: str, needless: bool
     assert is_needless(part, type) is needless
 
 
-async def test_a_stopping_replica_finishes_what_it_has_and_leaves_nothing(
-    world: World, start_replica: StartReplica
+class Held:
+    """Folds that wait until they are let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.let_go = asyncio.Event(), asyncio.Event()
+        project = Projector.project
+
+        async def held(projector: Projector, job: Job) -> Projected:
+            self.begun.set()
+            await self.let_go.wait()
+            return await project(projector, job)
+
+        monkeypatch.setattr(Projector, "project", held)
+
+
+async def test_a_stopping_replica_finishes_what_it_has_and_acknowledges_it(
+    world: World, start_replica: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replica = await start_replica()
     await replica.ready()
-    for n in range(100):
-        await world.put(session(n), *log(n))
-    await until(lambda: some_rows(world))
-    await replica.stop()
-    taken = replica.value("notices_total")
-    standing = await Notices(world.bus, STREAM, "projector").info()
-    assert taken > 0
-    assert sum(follower.left for follower in replica.service.followers) == 0
-    rows = [await world.row(session(n)) for n in range(100)]
-    assert sum(row is not None for row in rows) * 3 >= 300 - standing.pending - standing.ack_pending
+    held = Held(monkeypatch)
+    await world.put(session(1), *log(1))
+    await held.begun.wait()
+    replica.service.stop()
+    held.let_go.set()
+    await replica.task
+    assert await world.row(session(1)) is not None
+    assert [follower.left for follower in replica.service.followers] == [0]
+    await all_quiet(world)
+
+
+async def test_a_stopping_replica_does_not_wait_longer_than_its_deadline(
+    world: World, start_replica: StartReplica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = await start_replica(drain_timeout=0.3)
+    await replica.ready()
+    held = Held(monkeypatch)
+    await world.put(session(1), *log(1))
+    await held.begun.wait()
+    replica.service.stop()
+    await asyncio.wait_for(replica.task, 5)
+    assert [follower.left for follower in replica.service.followers] == [3]
+    assert await world.row(session(1)) is None
+
+
+async def test_a_floor_beyond_the_end_of_the_stream_is_not_believed(
+    world: World, start_replica: StartReplica
+) -> None:
+    await world.put(session(1), *log(1))
+    notices = Notices(world.bus, STREAM, "projector")
+    await notices.open()
+    await notices.ack(await notices.fetch(10, 5))
+    await all_quiet(world)
+    await notices.close()
+    floors = Floors(world.store, STREAM, replica="of another stream")
+    await floors.claim()
+    await floors.create(Floor("g", 1_000_000))
+    await floors.release()
+    replica = await start_replica()
+    await world.reaches(session(1), 3)
+    await replica.ready()
+    assert await floors.floor() != Floor("g", 1_000_000)

@@ -19,6 +19,7 @@ from tests.projector.conftest import (
 )
 from tests.projector.test_follower import all_quiet, log, session
 
+pytestmark = pytest.mark.timeout(60)  # processes of their own take seconds to start
 SECRET = "do-not-print-me"
 
 
@@ -78,7 +79,6 @@ async def test_it_lives_on_while_redis_or_nats_are_away_and_says_that_it_is_not_
     assert "Traceback" not in await ended(child)
 
 
-@pytest.mark.timeout(60)  # an abandoned rebuild is taken over after 10 s
 async def test_replicas_that_are_killed_again_and_again_lose_nothing(world: World) -> None:
     env = environment(world.nats, world.redis)
     for n in range(4):
