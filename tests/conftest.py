@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from pathlib import Path
 
+import hypothesis
 import pytest
 import redis
 
@@ -17,6 +18,10 @@ from tests.cluster import Cluster
 from tests.containers import IN_CONTAINERS, REDIS_IMAGES, ContainerServer, in_container
 
 REDIS_FLAVOURS = list(REDIS_IMAGES) if IN_CONTAINERS else None
+
+# One example's time says how busy the machine is, nothing else.
+hypothesis.settings.register_profile("flightlog", deadline=None)
+hypothesis.settings.load_profile("flightlog")
 
 MakeNats = Callable[..., Server]
 MakeRedis = Callable[..., Server]

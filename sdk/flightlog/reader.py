@@ -9,8 +9,8 @@ from msgspec import Struct
 from flightlog import clock, upcast
 from flightlog.bus import Bus, Message
 from flightlog.chain import Branch, Chain, Gap, Head, Part, Pin, Stray, Writers
-from flightlog.errors import BusUnavailable, LogCorrupt
-from flightlog.event import WIRE_VERSION, Control, Event, digest_of
+from flightlog.errors import BusUnavailable, InvalidEvent, LogCorrupt
+from flightlog.event import WIRE_VERSION, Control, Event, decode, digest_of
 from flightlog.reading import (
     LAG_DEADLINE,
     LAG_FIRST,
@@ -18,7 +18,6 @@ from flightlog.reading import (
     Presence,
     Reading,
     Unexplained,
-    is_control,
 )
 from flightlog.snapshot import Projection, Snapshot
 
@@ -197,7 +196,7 @@ def _parts(reading: Reading, gap: Gap) -> tuple[Part, ...]:
 async def _confirm_anchor(bus: Bus, reading: Reading, snapshot: Snapshot, gap: Gap) -> None:
     subject = reading.subjects[_head(snapshot).part]
     found = await bus.after(reading.stream, subject, snapshot.sequence - 1, leader=True)
-    if found is not None and (digest_of(found.body) == snapshot.digest or is_control(found)):
+    if found is not None and (digest_of(found.body) == snapshot.digest or _is_control(found)):
         return
     raise LogCorrupt(
         reading.session,
@@ -207,13 +206,20 @@ async def _confirm_anchor(bus: Bus, reading: Reading, snapshot: Snapshot, gap: G
     )
 
 
+def _is_control(message: Message) -> bool:
+    try:
+        return isinstance(decode(message.body), Control)
+    except InvalidEvent:
+        return False
+
+
 async def read(
     bus: Bus, tenant: str, session: str, *, after: int = 0, until: int | None = None
 ) -> AsyncIterator[Event]:
     """Yield a session's events in order. Memory is bounded by a page.
 
     Events before a damage are yielded, then `LogCorrupt` is raised. A branch that a later writer
-    won is seen only behind it; the events before it are not yielded again.
+    won is seen only behind it: a seq that goes back says that what came from there on is void.
     """
     pins: tuple[Pin, ...] = ()
     last, patience = after, Patience()
@@ -227,6 +233,7 @@ async def read(
                         last = event.seq
         except Branch as branch:
             pins = (*pins, branch.pin)
+            last = max(after, min(last, branch.pin.seq - 1))
         except Unexplained as exc:
             if until is not None and exc.gap.seq >= until:
                 return

@@ -8,8 +8,8 @@ from flightlog import clock
 from flightlog import subject as names
 from flightlog.bus import Bus, Message
 from flightlog.chain import Chain, Gap, Head, Part, Pin
-from flightlog.errors import BusUnavailable, InvalidEvent
-from flightlog.event import Control, Event, decode, digest_of
+from flightlog.errors import BusUnavailable
+from flightlog.event import Control, Event, digest_of
 
 Presence = Literal["absent", "unsealed", "present", "purged"]
 
@@ -133,8 +133,6 @@ class Reading:
         self._anchored = True
         if message.sequence == self._anchor.sequence and found == self._anchor.digest:
             return True
-        if is_control(message):
-            return False  # purged meanwhile: the tombstone is all there is
         raise Unexplained(self._astray(found))
 
     def _astray(self, found: str) -> Gap:
@@ -157,14 +155,6 @@ def _misfit(seal: Control, head: Head) -> Gap | None:
         return None
     expected, found = f"{count} events up to {digest}", f"{head.seq} up to {head.digest}"
     return Gap(head.seq, seal.sequence, expected, found)
-
-
-def is_control(message: Message) -> bool:
-    """Whether a message is a seal or a tombstone."""
-    try:
-        return isinstance(decode(message.body), Control)
-    except InvalidEvent:
-        return False
 
 
 def _subjects(bus: Bus, tenant: str, session: str) -> dict[Part, str]:
