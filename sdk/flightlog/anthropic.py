@@ -78,12 +78,21 @@ def reply(message: Raw) -> Reply:
     except _UNREADABLE:
         found = _salvaged(message)
     blocks = found.content if isinstance(found.content, list) else []
-    asked = [block for block in blocks if _is_call(block.type, block.id, block.name)]
+    asked = [block for block in blocks if block.type == "tool_use" and _is_named(block)]
+    stop = found.stop_reason if isinstance(found.stop_reason, str) else None
+    if not asked:
+        return Reply((), stop)
     ids = unique([str(block.id) for block in asked])
     named = zip(ids, asked, strict=True)
-    calls = (Announced(call_id, str(block.name), block.input) for call_id, block in named)
-    stop = found.stop_reason
-    return Reply(tuple(calls), stop if isinstance(stop, str) else None)
+    return Reply(tuple([Announced(id_, str(b.name), b.input) for id_, b in named]), stop)
+
+
+def _is_named(block: "_Block") -> bool:
+    return _is_name(block.id) and _is_name(block.name)
+
+
+def _is_name(text: object) -> bool:
+    return isinstance(text, str) and text != ""
 
 
 def calls(message: Any) -> list[Announced]:
@@ -170,7 +179,7 @@ def _answered(message: Any) -> Any:
 def _runnable(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The blocks without the calls that cannot be named, the others under their unique ids."""
     asked = [b for b in blocks if b.get("type") == "tool_use"]
-    good = [b for b in asked if _is_call("tool_use", b.get("id"), b.get("name"))]
+    good = [b for b in asked if _is_name(b.get("id")) and _is_name(b.get("name"))]
     ids = iter(unique([b["id"] for b in good]))
     named = {id(b): _named(b, next(ids)) for b in good}
     return [named.get(id(b), b) for b in blocks if b.get("type") != "tool_use" or id(b) in named]
@@ -181,11 +190,6 @@ def _named(block: dict[str, Any], call_id: str) -> dict[str, Any]:
     if block["id"] == call_id and isinstance(arguments, dict):
         return block
     return {**block, "id": call_id, "input": arguments if isinstance(arguments, dict) else {}}
-
-
-def _is_call(type: object, id: object, name: object) -> bool:
-    named = isinstance(id, str) and isinstance(name, str) and bool(id and name)
-    return type == "tool_use" and named
 
 
 def _sendable(block: object) -> bool:

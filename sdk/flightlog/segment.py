@@ -126,4 +126,4 @@ def of(entries: Iterable[Entry]) -> Entries:
 
 
 def _replaced(entries: tuple[Entry, ...], place: int, entry: Entry) -> tuple[Entry, ...]:
-    return (*entries[:place], entry, *entries[place + 1 :])
+    return entries[:place] + (entry,) + entries[place + 1 :]  # noqa: RUF005 - twice as fast
