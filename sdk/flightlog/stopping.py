@@ -82,15 +82,13 @@ class _Process:
     """The blocks that are open in this process, and the signal handlers it has replaced."""
 
     def __init__(self) -> None:
-        self.pid = os.getpid()
         self.open: list[Open] = []
         self.replaced: dict[Signals, _Handler] = {}
 
-    def adopt(self) -> None:
-        """Forget what a fork has inherited: the sessions are its parent's."""
-        if os.getpid() != self.pid:
-            self.pid = os.getpid()
-            self.open.clear()
+    def forked(self) -> None:
+        """Be a fork, which has none of its parent's sessions and dies of a signal as others do."""
+        self.open.clear()
+        _uninstall()
 
 
 _process = _Process()
@@ -159,7 +157,6 @@ async def _left_when_told(
 
 @contextmanager
 def _registered(here: Open) -> Generator[None]:
-    _process.adopt()
     _process.open.append(here)
     try:
         _install(here.signals)
@@ -204,7 +201,7 @@ def _is_stop(exc: BaseException) -> bool:
 
 def _caught(number: int, frame: FrameType | None) -> None:
     told = Signals(number)
-    if os.getpid() != _process.pid or not any(told in each.signals for each in _process.open):
+    if not any(told in each.signals for each in _process.open):
         _pass_on(told, frame)
         return
     if any(each.told is not None for each in _process.open):
@@ -217,7 +214,7 @@ def _caught(number: int, frame: FrameType | None) -> None:
 
 
 def _pass_on(told: Signals, frame: FrameType | None) -> None:
-    """Nothing is open here, or this is a fork: do what would have been done without us."""
+    """Nothing is open here any more: do what would have been done without us."""
     before = _process.replaced.get(told, signal.SIG_DFL)
     if callable(before):
         before(told, frame)
@@ -256,3 +253,7 @@ def _is_default(handler: _Handler) -> bool:
 
 def _in_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_process.forked)

@@ -47,16 +47,18 @@ class Loop:
         folder.mkdir(exist_ok=True)
         return folder
 
-    async def start(self, key: str, *, die: str = "") -> asyncio.subprocess.Process:
+    async def start(self, key: str, *more: str, die: str = "") -> asyncio.subprocess.Process:
         """Run the script; with `die` until it kills itself there."""
         environment = os.environ | self.servers.environment()
-        environment |= {"FLIGHTLOG_TENANT": TENANT, "PYTHONPATH": str(ROOT), doom.DIE: die}
+        environment |= {"FLIGHTLOG_TENANT": TENANT, doom.DIE: die}
+        environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
             f"tests.system.harnesses.{self.script}",
             key,
             str(self.folder(key)),
+            *more,
             env=environment,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -104,7 +106,9 @@ class Loop:
                     expected = replace(whole, effects=whole.effects | again)
                     assert await self.outcome(log, key_of(place)) == expected, place
 
-            await asyncio.gather(*(dies(place) for place in places))
+            async with asyncio.TaskGroup() as group:
+                for place in places:
+                    group.create_task(dies(place))
 
 
 def key_of(place: str) -> str:

@@ -35,7 +35,7 @@ async def test_a_loop_of_threads_resumes_its_parallel_calls(
 
 @pytest.mark.soak
 @pytest.mark.timeout(900)  # up to eighty processes
-@pytest.mark.parametrize(("script", "acks"), [("timeouts", 21), ("streaming", 18), ("threads", 35)])
+@pytest.mark.parametrize(("script", "acks"), [("timeouts", 21), ("streaming", 18), ("threads", 29)])
 async def test_a_loop_resumes_whatever_ack_was_the_last(
     servers: Servers, tmp_path: Path, script: str, acks: int
 ) -> None:
