@@ -449,6 +449,8 @@ async def test_a_stopping_replica_finishes_what_it_has_and_acknowledges_it(
     await world.put(session(1), *log(1))
     await held.begun.wait()
     replica.service.stop()
+    done, _ = await asyncio.wait({replica.task}, timeout=1)
+    assert not done
     held.let_go.set()
     await replica.task
     assert await world.row(session(1)) is not None

@@ -334,7 +334,7 @@ async def test_a_clustered_redis_serves(make_redis: MakeRedis) -> None:
     async with redis.Redis.from_url(server.url) as client:
         command: Any = client.execute_command
         await command("CLUSTER ADDSLOTSRANGE 0 16383")
-        while (await command("CLUSTER INFO"))["cluster_state"] != "ok":  # noqa: ASYNC110  polled
+        while (await command("CLUSTER INFO"))["cluster_state"] != "ok":
             await asyncio.sleep(0.01)
     store = Store.connect(server.url.replace("redis://", "redis+cluster://"))
     await store.save_row(row("s1", 1, key="k", labels={"job": "a"}))
