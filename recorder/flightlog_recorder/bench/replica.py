@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from flightlog import FlightlogError
 from flightlog_recorder.bench.bed import Bed
 from flightlog_recorder.embedded.child import Child
 
@@ -18,15 +19,23 @@ _STOP = 15.0  # seconds to drain
 _DURABLE = "projector"
 
 
+class BenchFailed(FlightlogError):
+    """A process that is measured did not do its part."""
+
+
 class Replica:
     """One running projector."""
 
-    def __init__(self, child: Child, port: int) -> None:
-        self._child, self._port = child, port
+    def __init__(self, child: Child, port: int, log: Path) -> None:
+        self._child, self._port, self._log = child, port, log
 
     async def ready(self) -> None:
         """Wait until its catalog is whole: what was there before is projected."""
-        await _until(lambda: self._answers("/readyz"), what="the projector's /readyz")
+        try:
+            await _until(lambda: self._answers("/readyz"))
+        except TimeoutError:
+            said = self._log.read_text(errors="replace").strip().rpartition("\n")[2]
+            raise BenchFailed(f"the projector is not ready: {said or 'it said nothing'}") from None
 
     async def metric(self, name: str) -> float:
         """The sum of a metric over all its labels."""
@@ -57,9 +66,10 @@ async def running(bed: Bed, count: int = 1) -> AsyncGenerator[list[Replica]]:
     """Run so many projectors for the length of a block; they drain at its end."""
     with tempfile.TemporaryDirectory(prefix="flightlog-bench-") as home:
         ports = [_free_port() for _ in range(count)]
-        children = [_start(bed, port, Path(home) / f"{port}.log") for port in ports]
+        logs = [Path(home) / f"{port}.log" for port in ports]
+        children = [_start(bed, *each) for each in zip(ports, logs, strict=True)]
         try:
-            yield [Replica(child, port) for child, port in zip(children, ports, strict=True)]
+            yield [Replica(*each) for each in zip(children, ports, logs, strict=True)]
         finally:
             for child in children:
                 await asyncio.to_thread(child.stop, deadline=_STOP)
@@ -90,16 +100,16 @@ async def drained(bed: Bed, total: int) -> float:
     async def done() -> bool:
         return await waiting(bed) == 0
 
-    await _until(begun, what="the projector's start")
-    began = asyncio.get_running_loop().time()
-    await _until(done, what="the projector")
+    try:
+        await _until(begun)
+        began = asyncio.get_running_loop().time()
+        await _until(done)
+    except TimeoutError:
+        raise BenchFailed(f"a backlog of {total} was not projected in {DEADLINE:.0f} s") from None
     return asyncio.get_running_loop().time() - began
 
 
-async def _until(condition: Callable[[], Awaitable[bool]], *, what: str) -> None:
-    try:
-        async with asyncio.timeout(DEADLINE):
-            while not await condition():  # noqa: ASYNC110  another process is waited for
-                await asyncio.sleep(_POLL)
-    except TimeoutError:
-        raise TimeoutError(f"{what} took over {DEADLINE:.0f} s") from None
+async def _until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(DEADLINE):
+        while not await condition():  # noqa: ASYNC110  another process is waited for
+            await asyncio.sleep(_POLL)
