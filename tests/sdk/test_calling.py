@@ -10,6 +10,7 @@ import pytest
 
 from flightlog import (
     CallRefused,
+    Event,
     Fenced,
     InvalidValue,
     Log,
@@ -224,8 +225,11 @@ async def test_a_call_that_is_cancelled_while_its_result_is_stored_keeps_its_res
 ) -> None:
     async def work() -> int:
         nats_server.pause()
+        ahead.append(asyncio.create_task(s.append("note", "so that the result is not sent yet")))
+        await asyncio.sleep(0)
         return 7
 
+    ahead: list[asyncio.Task[Event]] = []
     async with connect(nats=nats_server.url, tenant=TENANT) as log, log.session() as s:
         running = asyncio.create_task(s.tool_call("t", call_id="c", run=work))
         await until(lambda: s.state.seq == 2 and not s._journal._running)

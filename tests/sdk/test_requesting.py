@@ -10,6 +10,7 @@ from flightlog import (
     AwaitUser,
     CallModel,
     CallRefused,
+    Event,
     Fenced,
     InvalidValue,
     Session,
@@ -146,8 +147,11 @@ async def test_an_answer_that_is_here_is_stored_although_its_caller_is_cancelled
 ) -> None:
     async def model(**_: Any) -> Any:
         nats_server.pause()
+        ahead.append(asyncio.create_task(s.append("note", "so that the answer is not sent yet")))
+        await asyncio.sleep(0)
         return says("expensive")
 
+    ahead: list[asyncio.Task[Event]] = []
     async with connect(nats=nats_server.url, tenant=TENANT) as log, log.session() as s:
         asking = asyncio.create_task(s.model_call(ask(s), call=model))
         await until(lambda: s.state.seq == 2 and not s._journal._running)

@@ -34,6 +34,7 @@ from tests.scripted import (
     says,
     stored,
     types,
+    until,
 )
 
 
@@ -144,21 +145,21 @@ async def test_leaving_by_a_cancellation_suspends_and_stays_a_cancellation(nats_
 
 
 async def test_a_cancellation_while_the_block_is_left_is_not_swallowed(nats_server: Server) -> None:
-    leaving = asyncio.Event()
+    opened: list[Session] = []
 
     async def harness() -> None:
-        async with log.session():
+        async with log.session() as s:
+            opened.append(s)
             nats_server.pause()
-            leaving.set()
 
     async with connect(nats=nats_server.url, tenant=TENANT) as log:
         task = asyncio.create_task(harness())
-        await leaving.wait()
-        await asyncio.sleep(0)
+        await until(lambda: opened and opened[0]._journal.stopped)
         task.cancel()
         nats_server.resume()
         with pytest.raises(asyncio.CancelledError):
             await task
+        assert (await log.state(opened[0].id)).status == "suspended"
 
 
 @pytest.mark.timeout(30)  # leaving may take 5 s, and the connection as long to close
@@ -313,11 +314,12 @@ async def test_a_value_asked_for_by_many_tasks_at_once_is_recorded_once(nats_url
     counter = iter(range(100))
     async with connect(nats=nats_url, tenant=TENANT) as log, log.session() as s:
         asked = [s.value("n", lambda: next(counter)) for _ in range(20)]
-        assert set(await asyncio.gather(*asked)) == {0}
+        _, *values = await asyncio.gather(s.append("note", "ahead of them"), *asked)
+        assert set(values) == {0}
         said = [s.user_message("hi", once="greeting") for _ in range(20)]
-        await asyncio.gather(*said)
+        await asyncio.gather(s.append("note", "ahead of them"), *said)
         recorded = await types(log, s.id)
-    assert recorded == ["session_started", "value_recorded", "user_message"]
+    assert recorded == ["session_started", "note", "value_recorded", "note", "user_message"]
 
 
 async def test_what_was_said_once_and_given_up_is_not_said_twice(nats_server: Server) -> None:

@@ -24,7 +24,7 @@ from flightlog import (
     inbox,
 )
 from flightlog_recorder.embedded import Server
-from tests.scripted import TENANT, chain_is_whole, payloads, stored, types
+from tests.scripted import TENANT, chain_is_whole, payloads, stored, types, until
 
 MakeNats = Callable[..., Server]
 
@@ -166,12 +166,15 @@ async def test_permissions_that_are_taken_away_end_the_work_with_a_word(
     async with connect(nats=url, tenant=TENANT) as log:
         with pytest.raises(NotPermitted):
             async with log.session() as s:
-                await s.user_message("hi")
+                running = asyncio.create_task(s.tool_call("t", call_id="c", run=_endless))
+                await until(lambda: s.state.seq == 2)
                 denied = ', permissions: { publish: { deny: ["flightlog.>"] } }'
                 _reload(server, old=access(""), new=access(denied))
                 async with asyncio.timeout(10):
-                    while True:
-                        await s.append("note", 1)
+                    with pytest.raises(NotPermitted):
+                        while True:
+                            await s.append("note", 1)
+                    await running
 
 
 async def test_an_older_server_is_refused_by_version() -> None:
@@ -208,6 +211,10 @@ async def greeter(greeting: bytes) -> AsyncGenerator[str]:
     async with server:
         yield f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         await gone.wait()
+
+
+async def _endless() -> None:
+    await asyncio.Event().wait()
 
 
 def _listed(value: Any) -> Any:
