@@ -1,0 +1,327 @@
+"""The bus protocol over a simulated network: answers as the servers give them, when they arrive."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextvars import Context, copy_context
+from random import Random
+from typing import Any
+
+from flightlog import answer
+from flightlog.answer import Answer, Unclear
+from flightlog.bus import Message, Outgoing, Page
+from flightlog.errors import BusUnavailable
+from flightlog.layout import Layout
+from tests.sim import broker as brokers
+from tests.sim.broker import Broker, Stream
+from tests.sim.faults import Fate, Weather
+from tests.sim.loop import VirtualLoop
+
+READ_TIMEOUT = 5.0  # seconds, as `flightlog.nats_bus` has it
+MAX_PAYLOAD = 1 << 20
+_WHERE = "the simulated servers"
+
+Heard = Callable[[Message], Awaitable[None]]
+Reply = Callable[[Any], None]
+Serve = Callable[[Reply], None]
+
+
+class _NoAnswer(Exception):
+    """The answer did not come, or the link broke; says nothing about what was done."""
+
+
+class Network:
+    """The servers, the wires to them, and a count of the steps that were taken."""
+
+    def __init__(self, loop: VirtualLoop, rng: Random, weather: Weather) -> None:
+        self.loop, self.rng, self.weather = loop, rng, weather
+        self.broker = Broker(weather.replicas)
+        self.context: Context = copy_context()  # what travels outlives the process that sent it
+        self.steps = 0
+        self.ears: dict[str, list[_Ear]] = {}
+        self.watch: Callable[[str], None] | None = None
+
+    def post(self, delay: float, callback: Callable[..., object], *args: Any) -> None:
+        """Do something later, whatever becomes of the process that asked."""
+        self.loop.call_later(delay, callback, *args, context=self.context)
+
+    def tell(self, subject: str, body: bytes, sender: "SimBus") -> None:
+        """Core NATS: whoever listens hears it, unless it is lost."""
+        starred = subject.rpartition(".")[0] + ".*"
+        for ear in (*self.ears.get(subject, ()), *self.ears.get(starred, ())):
+            if ear.bus is not sender and not ear.bus.cut:
+                if self.weather.deaf and self.rng.random() < self.weather.deaf:
+                    continue
+                self.post(self.weather.travel(), ear.hear, Message(subject, 0, body))
+
+    def change_leader(self) -> None:
+        """What is proposed is stored by the next leader, or gone; nobody is told which."""
+        for stream in self.broker.streams.values():
+            for settle in list(stream.proposed.values()):
+                settle(self.rng.random() < 0.5)
+            stream.proposed.clear()
+
+
+class _Ear:
+    def __init__(self, bus: "SimBus", subject: str, heard: Heard) -> None:
+        self.bus, self._subject, self._heard = bus, subject, heard
+        self._context = copy_context()  # the listener's own process
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        bus.net.ears.setdefault(subject, []).append(self)
+
+    def hear(self, message: Message) -> None:
+        self.bus.net.loop.call_soon(self._start, message, context=self._context)
+
+    def _start(self, message: Message) -> None:
+        task = self.bus.net.loop.create_task(self._hear(message), context=self._context)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+
+    async def _hear(self, message: Message) -> None:
+        await self._heard(message)
+
+    async def close(self) -> None:
+        ears = self.bus.net.ears[self._subject]
+        if self in ears:
+            ears.remove(self)
+
+
+class SimBus:
+    """One process' connection."""
+
+    def __init__(self, net: Network, author: str) -> None:
+        self.net, self.author = net, author
+        self.cut = False
+        self._asking: dict[asyncio.Future[Any], None] = {}
+        self._arrived = 0.0
+
+    @property
+    def layout(self) -> Layout:
+        return self.net.broker.layout
+
+    @property
+    def max_payload(self) -> int:
+        return MAX_PAYLOAD
+
+    async def twin(self, *, echo: bool) -> "SimBus":
+        del echo  # nobody here listens to himself
+        return SimBus(self.net, self.author)
+
+    async def close(self) -> None:
+        self.cut = True
+
+    def disconnect(self) -> None:
+        """The link breaks: what was sent may arrive, its answer never does."""
+        self.cut = True
+        asking, self._asking = self._asking, {}
+        for done in asking:
+            if not done.done():
+                done.set_exception(_NoAnswer("ConnectionClosedError"))
+
+    def reconnect(self) -> None:
+        """The link is back; old bytes may still be on their way."""
+        self.cut = False
+        self._arrived = 0.0
+
+    async def append(
+        self, subject: str, messages: Sequence[Outgoing], *, expected: int, timeout: float
+    ) -> Answer:
+        net = self.net
+        group = list(messages)
+        fate = net.weather.append()
+
+        def serve(reply: Reply) -> None:
+            self._store(subject, group, expected, fate, reply)
+
+        if net.watch is not None:
+            net.watch(f"   {self.author} sends {len(group)} expecting {expected}: {_short(group)}")
+        try:
+            raw = await self._ask(serve, fate, timeout)
+        except _NoAnswer as exc:
+            return Unclear(str(exc))
+        stream = net.broker.stream_on(subject).name
+        return answer.read(raw, stream=stream, limit=MAX_PAYLOAD)
+
+    def _store(
+        self, subject: str, group: list[Outgoing], expected: int, fate: Fate, reply: Reply
+    ) -> None:
+        net = self.net
+        broker, rng = net.broker, net.rng
+        net.tell(subject, group[-1].body, self)
+        stream = broker.stream_on(subject)
+        if not broker.leader:
+            return
+        if fate == "odd" or (fate == "busy" and len(group) > 1):
+            reply(rng.choice(brokers.BUSY if fate == "busy" else self._oddities()))
+        elif (refused := broker.refusal(stream, subject, expected)) is not None:
+            leaks = net.weather.leak and rng.random() < net.weather.leak
+            if leaks and stream is broker.log and not (stream.full or stream.proposed):
+                last = stream.store(subject, group, self.author, net.loop.time(), leaked=True)
+                reply(brokers.ack(stream, last))
+            else:
+                reply(refused)
+        elif net.weather.replicas == 1:
+            last = stream.store(subject, group, self.author, net.loop.time())
+            reply(brokers.ack(stream, last))
+        else:
+            self._propose(stream, subject, group, reply)
+
+    def _oddities(self) -> tuple[bytes, ...]:
+        alone = self.net.weather.replicas == 1
+        return brokers.ODD if alone else (*brokers.ODD, brokers.IN_FLIGHT, brokers.NO_ROOM)
+
+    def _propose(self, stream: Stream, subject: str, group: list[Outgoing], reply: Reply) -> None:
+        """Three nodes agree first; meanwhile a change of leaders may take or drop it."""
+
+        def settle(stored: bool, answered: bool = False) -> None:
+            if stream.proposed.get(subject) is not settle:
+                return
+            del stream.proposed[subject]
+            if stored:
+                last = stream.store(subject, group, self.author, self.net.loop.time())
+                if answered:
+                    reply(brokers.ack(stream, last))
+
+        stream.proposed[subject] = settle
+        self.net.post(self.net.weather.travel(), settle, True, True)
+
+    async def after(
+        self, stream: str, subject: str, sequence: int, *, leader: bool = False
+    ) -> Message | None:
+        held = self.net.broker.streams[stream]
+
+        def serve(reply: Reply) -> None:
+            if not leader:
+                reply(held.first(subject, sequence + 1, self._copy(held)))
+            elif self.net.broker.leader:
+                reply(held.first(subject, sequence + 1, held.op))
+
+        found: Message | None = await self._read(serve)
+        return found
+
+    async def last(self, stream: str, subject: str) -> Message | None:
+        held = self.net.broker.streams[stream]
+
+        def serve(reply: Reply) -> None:
+            if self.net.broker.leader:
+                entries = held.entries(subject)
+                reply(entries[-1].message if entries else None)
+
+        found: Message | None = await self._read(serve)
+        return found
+
+    async def page(self, stream: str, subject: str, start: int) -> Page:
+        held = self.net.broker.streams[stream]
+
+        def serve(reply: Reply) -> None:
+            messages, more = held.scan(subject, start, self._copy(held), self.net.weather.page)
+            reply(Page(messages, more))
+
+        found: Page = await self._read(serve)
+        return found
+
+    async def purge(self, stream: str, subject: str, *, below: int) -> int:
+        held = self.net.broker.streams[stream]
+
+        def serve(reply: Reply) -> None:
+            if self.net.broker.leader:
+                reply(held.purge(subject, below, self.net.loop.time()))
+
+        purged: int = await self._read(serve)
+        return purged
+
+    async def subjects(self, stream: str, *, filter: str) -> AsyncIterator[dict[str, int]]:
+        held = self.net.broker.streams[stream]
+
+        def serve(reply: Reply) -> None:
+            if self.net.broker.leader:
+                reply({filter: len(held.entries(filter))})
+
+        found: dict[str, int] = await self._read(serve)
+        if found[filter]:
+            yield found
+
+    async def api(self, verb: str, body: bytes = b"") -> dict[str, Any]:
+        """No consumers here."""
+        del verb, body
+        return {"consumers": [], "total": 0}
+
+    def _copy(self, held: Stream) -> int:
+        """The last operation that the replica which answers has applied."""
+        behind = self.net.weather.behind()
+        return held.op if behind < 0 else held.as_of(self.net.loop.time() - behind)
+
+    async def _read(self, serve: Serve) -> Any:
+        try:
+            return await self._ask(serve, self.net.weather.read(), READ_TIMEOUT)
+        except _NoAnswer as exc:
+            raise BusUnavailable(_WHERE, str(exc)) from exc
+
+    async def _ask(self, serve: Serve, fate: Fate, timeout: float) -> Any:
+        """Send a request; its answer, or `_NoAnswer` after `timeout` or when the link ends."""
+        net = self.net
+        net.steps += 1
+        if self.cut and net.rng.random() < 0.5:
+            raise _NoAnswer("OutboundBufferLimitError")
+        done = net.loop.create_future()
+        self._asking[done] = None
+        if fate != "lost" and not self.cut:
+            self._send(serve, fate, done)
+        timer = net.loop.call_later(timeout, _expire, done)
+        try:
+            return await done
+        finally:
+            timer.cancel()
+            self._asking.pop(done, None)
+
+    def _send(self, serve: Serve, fate: Fate, done: "asyncio.Future[Any]") -> None:
+        net = self.net
+        if fate == "late":
+            net.post(net.weather.late(), self._arrive, serve, fate, done)
+            return
+        when = max(self._arrived, net.loop.time() + net.weather.travel())
+        self._arrived = when  # one link keeps the order
+        net.loop.call_at(when, self._arrive, serve, fate, done, context=net.context)
+
+    def _arrive(self, serve: Serve, fate: Fate, done: "asyncio.Future[Any]") -> None:
+        if not self.net.broker.up:
+            return
+
+        def reply(result: Any) -> None:
+            if self.net.watch is not None:
+                self.net.watch(f"   {self.author} ({fate}) is answered {_short(result)}")
+            if fate != "ack lost":
+                back = self.net.weather.late() if fate == "ack late" else self.net.weather.travel()
+                self.net.post(back, _answer, done, result)
+
+        serve(reply)
+
+    async def listen(self, subject: str, heard: Heard) -> _Ear:
+        return _Ear(self, subject, heard)
+
+    async def say(self, subject: str, body: bytes) -> None:
+        if not self.cut:
+            self.net.tell(subject, body, self)
+
+
+def _short(what: object) -> str:
+    match what:
+        case bytes() if b'"error"' in what:
+            return what.decode()[9:90]
+        case [Outgoing() as first, *_]:
+            return str(first.headers or first.body[:60])
+        case Page():
+            return f"{len(what.messages)} messages"
+        case Message():
+            return f"{what.sequence} {what.body[:140]!r}"
+        case _:
+            return str(what)
+
+
+def _answer(done: "asyncio.Future[Any]", result: Any) -> None:
+    if not done.done():
+        done.set_result(result)
+
+
+def _expire(done: "asyncio.Future[Any]") -> None:
+    if not done.done():
+        done.set_exception(_NoAnswer("TimeoutError"))

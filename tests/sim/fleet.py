@@ -1,0 +1,48 @@
+"""Many seeds at once: one process a core, each with a share."""
+
+import logging
+import os
+from collections.abc import Generator, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
+
+from tests.sim import mutants
+from tests.sim.run import Outcome, failures, run
+
+CORES = os.cpu_count() or 1
+_SHARE = 50  # seeds that one process takes at a time
+
+
+@contextmanager
+def fleet() -> Generator[ProcessPoolExecutor]:
+    """Processes to run seeds in; spawned, as a fork inherits a test run's threads and sockets."""
+    with ProcessPoolExecutor(CORES, mp_context=get_context("spawn"), initializer=_hush) as pool:
+        yield pool
+
+
+def _hush() -> None:
+    logging.disable()
+
+
+def run_all(pool: ProcessPoolExecutor, first: int, count: int) -> Iterator[Outcome]:
+    """Run `count` seeds from `first` on; yields those that violated something, in order."""
+    starts = range(first, first + count, _SHARE)
+    shares = [min(_SHARE, first + count - start) for start in starts]
+    for found in pool.map(failures, starts, shares):
+        yield from found
+
+
+def find(pool: ProcessPoolExecutor, safeguard: str, most: int) -> Outcome | None:
+    """The first seed, of `most`, that misses a safeguard which is switched off."""
+    return pool.submit(_find, safeguard, most).result()
+
+
+def _find(safeguard: str, most: int) -> Outcome | None:
+    with mutants.without(safeguard):
+        return next((found for seed in range(1, most + 1) if (found := run(seed)).violations), None)
+
+
+def trails(pool: ProcessPoolExecutor, first: int, count: int) -> list[str]:
+    """What seeds came to in another process."""
+    return [each.trail for each in pool.map(run, range(first, first + count))]

@@ -1,0 +1,116 @@
+"""Safeguards that can be switched off, to see that the simulation misses each of them."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+from msgspec.structs import replace
+
+from flightlog import inbox
+from flightlog.answer import Acked, Answer, Conflict, Unclear
+from flightlog.bus import Message
+from flightlog.chain import Chain
+from flightlog.errors import Fenced
+from flightlog.event import Event, decode
+from flightlog.inbox import Received
+from flightlog.reading import Reading
+from flightlog.ruling import Owed
+from flightlog.state import SessionState
+from flightlog.writer import Action, Failed, Writer
+from tests.sim.broker import FULL, Broker, Stream
+
+Patch = tuple[object, str, object]
+
+MOST_SEEDS = 1_000  # in which each must be missed
+
+_refusal, _answered, _events_for = Broker.refusal, Writer.answered, inbox.events_for
+
+
+def _no_expectation(broker: Broker, stream: Stream, subject: str, expected: int) -> bytes | None:
+    """The header is not sent: the broker stores whatever comes."""
+    if stream is not broker.log:
+        return _refusal(broker, stream, subject, expected)
+    return FULL if stream.full else None
+
+
+def _no_compare(broker: Broker, stream: Stream, subject: str, expected: int) -> bytes | None:
+    """Keys are put, not created."""
+    free = subject.startswith("$KV.")
+    return None if free else _refusal(broker, stream, subject, expected)
+
+
+def _fits_by_seq(chain: Chain, event: Event) -> bool:
+    return event.seq == chain.head.seq + 1
+
+
+def _nobody_in_force(chain: Chain, seq: int) -> int:
+    del chain, seq
+    return 1 << 30  # no later writer is ever higher
+
+
+def _no_gap(chain: Chain, event: Event) -> None:
+    del chain, event
+
+
+def _fenced_at_once(writer: Writer, answer: Answer) -> Action:
+    """A conflict is believed without a look at what is stored."""
+    if isinstance(answer, Conflict):
+        return Failed(Fenced(writer.session, writer.head.seq))
+    return _answered(writer, answer)
+
+
+def _stored_at_once(writer: Writer, answer: Answer) -> Action:
+    """A conflict after an unclear try is taken for one's own event."""
+    if isinstance(answer, Conflict) and answer.last:
+        return _answered(writer, Acked("", answer.last))
+    return _answered(writer, answer)
+
+
+def _composed_anew(writer: Any, answer: Answer) -> Action:
+    """What was sent does not keep its bytes: it is made again for the next try."""
+    action = _answered(writer, answer)
+    if isinstance(answer, Unclear):
+        writer._sent = [_again(sent) for sent in writer._sent]
+    return action
+
+
+def _again(sent: Any) -> Any:
+    body = sent.event.body.replace(b'"ts":"20', b'"ts":"21')
+    return replace(sent, event=decode(body), message=replace(sent.message, body=body))
+
+
+def _any_anchor(reading: Any, message: Message) -> bool:
+    """The snapshot's own event is not looked at."""
+    reading._anchored = True
+    return bool(message.sequence == reading._anchor.sequence)
+
+
+def _every_item(state: SessionState, received: Received, **options: Any) -> list[Owed]:
+    """An item that is recorded already is recorded again."""
+    return _events_for(replace(state, inbox=0), received, **options)
+
+
+MUTANTS: dict[str, Patch] = {
+    "the expectation": (Broker, "refusal", _no_expectation),
+    "the chain check": (Chain, "_fits", _fits_by_seq),
+    "the writer number": (Chain, "in_force", _nobody_in_force),
+    "the gap check": (Chain, "_gap", _no_gap),
+    "the read-back: fenced at once": (Writer, "answered", _fenced_at_once),
+    "the read-back: stored at once": (Writer, "answered", _stored_at_once),
+    "the same bytes again": (Writer, "answered", _composed_anew),
+    "the compare-and-set of keys": (Broker, "refusal", _no_compare),
+    "the snapshot's own event": (Reading, "_is_anchor", _any_anchor),
+    "items once": (inbox, "events_for", _every_item),
+}
+
+
+@contextmanager
+def without(safeguard: str) -> Generator[None]:
+    """Switch a safeguard off."""
+    where, name, instead = MUTANTS[safeguard]
+    whole = getattr(where, name)
+    setattr(where, name, instead)
+    try:
+        yield
+    finally:
+        setattr(where, name, whole)
