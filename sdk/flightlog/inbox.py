@@ -89,8 +89,8 @@ async def send(bus: Bus, tenant: str, session: str, item: Item, *, id: str | Non
                 return sequence
             case Conflict(last=last):
                 return last or 0
-            case Full(stream=stream):
-                raise LogFull(session, stream)
+            case Full():
+                raise LogFull(session, INBOX_STREAM)
             case _:
                 await asyncio.sleep(_PAUSE)
     raise BusUnavailable(INBOX_STREAM, "the item was not acknowledged", session=session)

@@ -84,6 +84,8 @@ async def fold(
         reading = Reading(bus, tenant, session, head=_head(snapshot), pins=pins)
         try:
             return await _pass(reading, projection, snapshot, at_least, until)
+        except _Undecodable:
+            snapshot = None
         except Branch as branch:
             snapshot, pins = None, (*pins, branch.pin)
         except Unexplained as exc:
@@ -101,7 +103,7 @@ async def _pass(
     at_least: int,
     until: int | None,
 ) -> Folded[S]:
-    state = projection.decode(snapshot.state) if snapshot else projection.initial()
+    state = _start(projection, snapshot)
     apply = projection.apply
     tail = 0
     try:
@@ -126,6 +128,19 @@ async def _pass(
         tail=tail,
         last_live=reading.last_live,
     )
+
+
+class _Undecodable(Exception):
+    pass
+
+
+def _start(projection: Projection[S], snapshot: Snapshot | None) -> S:
+    if snapshot is None:
+        return projection.initial()
+    try:
+        return projection.decode(snapshot.state)
+    except Exception as exc:  # whatever a projection raises: its snapshot is a cache, not the log
+        raise _Undecodable from exc
 
 
 def _head(snapshot: Snapshot | None) -> Head:

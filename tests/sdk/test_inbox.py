@@ -1,6 +1,7 @@
 """What others ask of a session: stored once, taken once, in order, by its writer alone."""
 
 import asyncio
+import json
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from flightlog import (
     Ended,
     InvalidName,
     Log,
+    LogFull,
     Session,
     SessionEnded,
     Suspended,
@@ -21,6 +23,7 @@ from flightlog import (
 )
 from flightlog import subject as names
 from flightlog.bus import Outgoing
+from flightlog.nats_bus import connect_bus
 from flightlog_recorder.embedded import Server
 from tests.scripted import TENANT, owed, payloads, types, until
 
@@ -177,6 +180,26 @@ async def test_an_item_that_no_broker_acknowledged_says_so(nats_server: Server) 
         nats_server.kill()
         with pytest.raises(BusUnavailable):
             await log.say("sess_1", "hi", message_id="m")
+
+
+async def test_a_full_inbox_says_so_and_takes_items_again_when_there_is_room(
+    nats_url: str,
+) -> None:
+    async with connect(nats=nats_url, tenant=TENANT) as log, log.session() as s:
+        await _resize(nats_url, 300)
+        with pytest.raises(LogFull, match="FLIGHTLOG_inbox"):
+            await log.say(s.id, "x" * 1_000, message_id="m")
+        await _resize(nats_url, -1)
+        await log.say(s.id, "x" * 1_000, message_id="m")
+        await until(lambda: s.state.counts.get("user_message") == 1)
+
+
+async def _resize(url: str, max_bytes: int) -> None:
+    bus = await connect_bus(url)
+    config = (await bus.api("STREAM.INFO.FLIGHTLOG_inbox"))["config"] | {"max_bytes": max_bytes}
+    answered = await bus.api("STREAM.UPDATE.FLIGHTLOG_inbox", json.dumps(config).encode())
+    assert "error" not in answered
+    await bus.close()
 
 
 async def _running(session: Session) -> "asyncio.Task[Any]":

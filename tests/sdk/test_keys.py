@@ -8,7 +8,8 @@ import pytest
 from flightlog import keys
 from flightlog import subject as names
 from flightlog.bus import Outgoing
-from flightlog.nats_bus import NatsBus, connect_bus
+from flightlog.nats_bus import NatsBus, connect_bare, connect_bus, create_streams
+from tests.cluster import Cluster
 from tests.scripted import TENANT
 
 
@@ -35,6 +36,20 @@ async def test_twenty_racing_claims_get_one_id(nats_url: str, bus: NatsBus) -> N
     assert len({entry.sequence for entry in entries}) == 1
     for each in others:
         await each.close()
+
+
+@pytest.mark.timeout(90)  # a cluster takes seconds to start
+async def test_claims_that_race_on_a_cluster_get_one_id(cluster: Cluster) -> None:
+    async with await connect_bare(cluster.url) as bus:
+        await create_streams(bus, replicas=3)
+    buses = [await connect_bus(url) for url in cluster.urls]
+    for n in range(10):
+        entries = await asyncio.gather(
+            *(keys.claim(bus, TENANT, f"k{n}") for bus in buses for _ in range(7))
+        )
+        assert len({entry.id for entry in entries}) == 1
+    for bus in buses:
+        await bus.close()
 
 
 async def test_any_text_is_a_key_and_every_text_another(bus: NatsBus) -> None:

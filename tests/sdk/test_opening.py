@@ -306,14 +306,17 @@ async def test_a_session_resumes_from_its_snapshot_and_the_tail_alone(
         assert SESSION.encode(again.state) == SESSION.encode(_replayed(whole))
 
 
-@pytest.mark.parametrize("damage", ["noise", "cut", "flipped", "empty", "a list", "of another"])
+@pytest.mark.parametrize(
+    "damage", ["noise", "cut", "flipped", "empty", "a list", "of another", "no state"]
+)
 async def test_garbage_in_redis_costs_a_replay_and_nothing_else(
     nats_url: str, redis_url: str, damage: str
 ) -> None:
     async with connect(nats=nats_url, redis=redis_url, tenant=TENANT) as log:
         async with log.session() as s:
             await s.user_message("hi")
-        good = await _snapshot_now(log, s.id)
+        broken = {"state": b'{"seq":"two"}'} if damage == "no state" else {}
+        good = await _snapshot_now(log, s.id, **broken)
         with redis.Redis.from_url(redis_url) as client:
             (key,) = client.keys(f"*{s.id}*snapshots")
             client.delete(key)
@@ -329,6 +332,8 @@ async def test_garbage_in_redis_costs_a_replay_and_nothing_else(
                     client.hset(key, field, b"")
                 case "a list":
                     client.rpush(key, b"1")
+                case "no state":
+                    client.hset(key, field, good)
                 case _:
                     client.hset(key, "session:99", good)
         async with log.session(id=s.id) as again:
@@ -398,7 +403,8 @@ async def _snapshot_now(log: Log, id: str, **changed: Any) -> bytes:
     folded = await log.fold(id)
     assert folded.digest is not None
     assert log.store is not None
-    fields: dict[str, Any] = {"seq": folded.seq, "sequence": folded.sequence} | changed
+    state = SESSION.encode(folded.state)
+    fields: dict[str, Any] = {"seq": folded.seq, "sequence": folded.sequence, "state": state}
     value = snapshot.write(
         Snapshot(
             projection=SESSION.name,
@@ -408,8 +414,7 @@ async def _snapshot_now(log: Log, id: str, **changed: Any) -> bytes:
             read_to=folded.read_to,
             digest=folded.digest,
             writers=folded.writers,
-            state=SESSION.encode(folded.state),
-            **fields,
+            **fields | changed,
         )
     )
     saved = await log.store.save_snapshot(
