@@ -11,7 +11,9 @@ from flightlog import payload as payloads
 from flightlog.event import Event
 from flightlog.log import Log
 from flightlog.payload import SessionResumed
+from flightlog_recorder.cli import target
 from flightlog_recorder.demo.workspace import Run, Workspace
+from flightlog_recorder.verify import Checker
 
 
 class Kill(Struct, frozen=True):
@@ -33,7 +35,8 @@ class Evidence(Struct, frozen=True):
     """One killed and resumed session, checked.
 
     `acked` counts events whose append returned in either process; `lost` those of them that the log
-    does not hold with the same digest; `repeated` recorded calls that were executed again.
+    does not hold with the same digest; `repeated` recorded calls that were executed again;
+    `chain_ok` that `flightlog verify` finds nothing.
     """
 
     session: str
@@ -61,6 +64,7 @@ async def gather(
 ) -> Evidence:
     """Read the session's log from its first event and compare it with all that was witnessed."""
     events, chain_ok = await _read(log, session)
+    verdict = await Checker(target.bus_of(log), log.store, log.tenant).check(session)
     acks = workspace.acks()
     return Evidence(
         session=session,
@@ -73,7 +77,7 @@ async def gather(
         tool_runs=workspace.runs_by_tool(),
         repeated=_repeated(workspace.runs(), kill.recorded),
         results_equal=await outcome(log, session, workspace) == expected,
-        chain_ok=chain_ok and not (await log.fold(session)).strays,
+        chain_ok=chain_ok and verdict.outcome == "ok",
         snapshot_equals_replay=await _is_replay(log, session, events),
     )
 
