@@ -134,6 +134,15 @@ def test_the_notice_that_a_view_begins_with_is_kept_when_the_harness_keeps_it() 
         assert other.state.messages() == messages
 
 
+def test_of_equal_messages_the_next_one_is_copied() -> None:
+    tale = Tale()
+    for said in ("ok", "a", "c", "ok", "b"):
+        tale.user(said)
+    messages = tale.state.messages()
+    del messages[2], messages[0]
+    assert edits(proved({"messages": messages}, tale)) == [(1, 1), (3, 2)]
+
+
 def test_no_messages_at_all_is_not_the_whole_context() -> None:
     tale = conversation()
     tale.put(proved({"messages": []}, tale))
