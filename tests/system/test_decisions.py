@@ -10,6 +10,7 @@ from flightlog import (
     AwaitUser,
     CallModel,
     Decide,
+    EffectFailed,
     NeedsDecision,
     Result,
     RunTools,
@@ -19,6 +20,7 @@ from flightlog import (
     inbox,
 )
 from flightlog.log import Log
+from flightlog.payload import OnResume
 from flightlog_recorder.embedded import Servers
 from tests.scripted import TENANT, Model, asks, payloads, says, types, until
 from tests.system.processes import Workshop
@@ -220,6 +222,53 @@ async def test_each_of_several_calls_is_ruled_by_its_own_decision(
                 if call["call_id"] == "b" and "attempt" in call
             ]
             assert attempts == [2]
+
+
+async def interrupted_effect(log: Log, *, on_resume: OnResume | None = None) -> None:
+    """An effect whose process goes away while it runs."""
+    started = asyncio.Event()
+
+    async def endless() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    async with log.session(key="k") as s:
+        running = asyncio.create_task(s.effect("charge", endless, on_resume=on_resume))
+        await started.wait()
+    with pytest.raises(Suspended):
+        await running
+
+
+async def test_an_effect_in_flight_is_asked_about_and_returns_what_the_person_says(
+    log: Log, person: Log
+) -> None:
+    await interrupted_effect(log)
+    async with log.session(key="k") as s:
+        with pytest.raises(NeedsDecision):
+            await s.effect("charge", pytest.fail)
+        (call,) = undecided(s)
+        ruling = inbox.decision(
+            call.call_id, announced_by=None, ruling="result", output="receipt 7", by="ann"
+        )
+        await person.send(s.id, ruling)
+        await until(lambda: s.state.counts.get("tool_result") == 1)
+        assert await s.effect("charge", pytest.fail) == "receipt 7"
+
+
+async def test_an_effect_in_flight_obeys_its_own_policy(log: Log) -> None:
+    await interrupted_effect(log, on_resume="rerun")
+    async with log.session(key="k") as s:
+        assert await s.effect("charge", lambda: "again") == "again"
+    async with log.session(key="k") as s:
+        assert await s.effect("charge", pytest.fail) == "again"
+
+
+async def test_an_effect_that_may_not_run_again_has_failed_for_good(log: Log) -> None:
+    await interrupted_effect(log, on_resume="fail")
+    for _ in range(2):
+        async with log.session(key="k") as s:
+            with pytest.raises(EffectFailed, match="unknown"):
+                await s.effect("charge", pytest.fail)
 
 
 async def test_a_decision_about_a_call_that_waits_for_none_is_refused(
