@@ -1,8 +1,12 @@
 """Emptying Redis, to show that only time is lost; one that holds others' data is spared."""
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import redis.asyncio as redis
+
+from flightlog.store import Store
 
 
 class Cache:
@@ -11,12 +15,6 @@ class Cache:
     def __init__(self, client: Any, *, ours: bool) -> None:
         self._client = client
         self.ours = ours
-
-    @classmethod
-    async def connect(cls, url: str) -> "Cache":
-        """Connect, and look whether anything is there yet."""
-        client = redis.Redis.from_url(url)
-        return cls(client, ours=not await client.dbsize())
 
     async def empty(self, tenant: str, sessions: list[str]) -> int:
         """Drop everything, or only what belongs to these sessions; returns the keys dropped."""
@@ -30,6 +28,17 @@ class Cache:
         keys = [f"flightlog:session:{{{tenant}.{session}}}:snapshots"]
         return int(await self._client.unlink(*keys, f"flightlog:tenant:{{{tenant}}}:row:{session}"))
 
-    async def close(self) -> None:
-        """Close the connection."""
-        await self._client.aclose()
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncGenerator[Cache]:
+    """Connect, and look whether anything is there yet. Raises `StoreUnavailable`."""
+    store = Store.connect(url)
+    try:
+        await store.ping()
+    finally:
+        await store.close()
+    client = redis.Redis.from_url(url)
+    try:
+        yield Cache(client, ours=not await client.dbsize())
+    finally:
+        await client.aclose()

@@ -35,7 +35,6 @@ async def _run(given: dict[str, Any], *, json: bool) -> Exit:
 async def _tell(given: dict[str, Any], narrator: Narrator) -> story.Told:
     narrator.chapter("Flightlog: an agent dies in the middle of a turn, and nothing is lost")
     with embedded(nats_url=given.get("nats"), redis_url=given.get("redis")) as servers:
-        narrator.line("servers", "NATS and Redis are up; acked means on disk")
         told = await story.tell(servers, narrator, tenant=given.get("tenant") or TENANT)
     verdict = "nothing was lost, nothing was done twice" if told.good else "not as promised"
     narrator.chapter(f"Done in {told.seconds} s: {verdict}")

@@ -15,7 +15,7 @@ from flightlog.catalog import Row
 from flightlog.event import Event
 from flightlog.log import Log
 from flightlog_recorder.demo import evidence
-from flightlog_recorder.demo.cache import Cache
+from flightlog_recorder.demo.cache import Cache, connected
 from flightlog_recorder.demo.evidence import Evidence, Kill, Outcome
 from flightlog_recorder.demo.faults import DemoFailed
 from flightlog_recorder.demo.listener import PATIENCE, Listener
@@ -209,19 +209,19 @@ async def _scene(servers: Servers, tenant: str, narrator: Narrator) -> AsyncGene
     environment = {**servers.environment(), "FLIGHTLOG_TENANT": tenant}
     with tempfile.TemporaryDirectory(prefix="flightlog-demo-") as root:
         stage = Stage(Path(root), environment)
-        cache = await Cache.connect(servers.redis_url)
-        try:
-            async with flightlog.connect(
-                nats=servers.nats_url, redis=servers.redis_url, tenant=tenant
-            ) as log:
-                listener = Listener(log, narrator)
-                await listener.start()
+        async with (
+            flightlog.connect(nats=servers.nats_url, redis=servers.redis_url, tenant=tenant) as log,
+            connected(servers.redis_url) as cache,
+        ):
+            narrator.line("servers", "NATS and Redis are up; acked means on disk")
+            listener = Listener(log, narrator)
+            await listener.start()
+            try:
                 narrator.line("projector", f"process {stage.projector()} folds the log into Redis")
                 yield Story(log, stage, listener, cache, narrator)
+            finally:
+                stage.close()
                 await listener.close()
-        finally:
-            stage.close()
-            await cache.close()
 
 
 async def tell(servers: Servers, narrator: Narrator, *, tenant: str) -> Told:
