@@ -1,153 +1,28 @@
 """The state of a session: what you get by folding its log, one event at a time."""
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 from msgspec.structs import replace
 
-from flightlog import anthropic, carry, edit, lineage, view
+from flightlog import anthropic, edit, lineage
 from flightlog import calls as calling
 from flightlog import payload as payloads
 from flightlog import usage as tokens
 from flightlog.calls import Calls, CallState
 from flightlog.event import Event
-from flightlog.lineage import Lineage
-from flightlog.names import Names
-from flightlog.payload import NULL, Policy
+from flightlog.payload import NULL
 from flightlog.segment import Answer, Entries, Results, Said, Slot
-from flightlog.step import (
-    AwaitUser,
-    Call,
-    CallModel,
-    Decide,
-    Ended,
-    RunTools,
-    Step,
-    idempotency_key,
-)
-from flightlog.usage import Usage
+from flightlog.session_state import ENDED, Mark, SessionState
 
-Status = Literal["new", "running", "suspended", "completed", "failed", "cancelled"]
-ENDED = frozenset({"completed", "failed", "cancelled"})
+__all__ = ["ENDED", "MOST_TYPES", "Mark", "SessionState", "apply", "decode", "encode", "initial"]
+
 MOST_TYPES = 200  # event types that are counted by name; the rest is counted as `other`
 
-
-class Mark(Struct, frozen=True):
-    """The last checkpoint: the harness' own data."""
-
-    label: str | None
-    data: Raw
-    seq: int
-
-
-class SessionState(Struct, frozen=True, kw_only=True):
-    """A session as its events up to `seq` tell it. Never changed: `apply` makes a new one.
-
-    `calls` are those of the last main response, and older ones that have no result; `entries` is
-    the context, of which `messages` makes what a provider takes. `owed` says that the model has
-    something to answer once no call is open. `boundary` is the number of entries that the last main
-    request sent: its response goes there. `params` and `order` are the last main request's fields.
-    """
-
-    session_id: str | None = None
-    key: str | None = None
-    labels: dict[str, str] = {}
-    policies: dict[str, Policy] = {}
-    harness_version: str | None = None
-    status: Status = "new"
-    reason: str | None = None
-    result: Raw = NULL
-    seq: int = 0
-    digest: str | None = None
-    first_ts: str | None = None
-    last_ts: str | None = None
-    writer: int = 0
-    writer_id: str | None = None
-    writers: tuple[tuple[int, int], ...] = ()
-    entries: Entries = Entries()
-    boundary: int = 0
-    rewritten: int = 0
-    owed: bool = False
-    open_request: int | None = None
-    last_response: int | None = None
-    calls: Calls = ()
-    hooks: tuple[int, ...] = ()
-    model: str | None = None
-    params: dict[str, Raw] = {}
-    order: tuple[str, ...] = ()
-    checkpoint: Mark | None = None
-    values: Names[Raw] = Names()
-    said: Names[int] = Names()
-    effects: Names[str] = Names()
-    recorded: Names[CallState] = Names()
-    usage: Usage = Usage()
-    counts: dict[str, int] = {}
-    lineage: Lineage = Lineage()
-    inbox: int = 0
-
-    @property
-    def next(self) -> Step:
-        """What the harness owes now."""
-        if self.status in ENDED:
-            return Ended(self.status)
-        if ready := [call for call in self.calls if self._runs(call)]:
-            return RunTools(self._calls(ready))
-        if undecided := [call for call in self.calls if call.phase == "undecided"]:
-            return Decide(self._calls(undecided))
-        if any(c.phase != "done" for c in self.calls if self._is_last(c)):
-            return RunTools(())
-        return CallModel() if self.owed else AwaitUser()
-
-    def messages(self, provider: str = "anthropic") -> list[dict[str, Any]]:
-        """The messages that a model call would send now, as new Python values, marks resolved."""
-        del provider  # every provider has Anthropic's view, until it has its own
-        found = [carry.unpack(line) for line in view.lines(self.entries)]
-        return [message for message in found if isinstance(message, dict)]
-
-    def call(self, announced_by: int | None, call_id: str) -> CallState | None:
-        """A call that is open, of the last main response, or that no model announced."""
-        known = calling.find(self.calls, announced_by, call_id)
-        return known or (self.recorded.get(call_id) if announced_by is None else None)
-
-    def effect(self, name: str) -> CallState | None:
-        """The call that `once=name` recorded."""
-        call_id = self.effects.get(name)
-        return None if call_id is None else self.call(None, call_id)
-
-    def was_said(self, name: str) -> bool:
-        """Whether a user_message with `once=name` is in the log."""
-        return self.said.get(name) is not None
-
-    def value(self, name: str) -> Raw | None:
-        """The value recorded under the name first."""
-        return self.values.get(name)
-
-    def is_stale(self, call: CallState) -> bool:
-        """Whether the process that announced or started the call no longer writes."""
-        return bool(self.writers) and call.seq < self.writers[-1][0]
-
-    def _is_last(self, call: CallState) -> bool:
-        return call.announced_by is not None and call.announced_by == self.last_response
-
-    def _runs(self, call: CallState) -> bool:
-        if call.announced_by is None or (call.cut and self.is_stale(call)):
-            return False
-        return call.phase == "rerun" or (call.phase == "announced" and self._is_last(call))
-
-    def _calls(self, found: list[CallState]) -> tuple[Call, ...]:
-        return tuple(
-            Call(
-                name=call.name,
-                call_id=call.call_id,
-                announced_by=call.announced_by,
-                arguments=carry.unpack(call.arguments),
-                attempt=call.attempt + 1,
-                idempotency_key=idempotency_key(self.session_id, call.announced_by, call.call_id),
-            )
-            for call in found
-        )
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(SessionState).decode
 
 
 def initial() -> SessionState:
@@ -445,6 +320,3 @@ _CHANGES: dict[type, Callable[[SessionState, Event, Any], Changes]] = {
     payloads.Checkpoint: _checkpoint,
     payloads.InboxRefused: _inbox_refused,
 }
-
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(SessionState).decode
