@@ -23,10 +23,17 @@ from flightlog import alive, carry, clock, inbox, keys, opening, reader, upcast,
 from flightlog import snapshot as snapshots
 from flightlog import subject as names
 from flightlog.alive import Beats
+from flightlog.appender import ANSWER_TIMEOUT
 from flightlog.bus import Connection, Message
 from flightlog.carry import Redact
 from flightlog.catalog import Cursor, Filter, Page, Row
-from flightlog.errors import FlightlogError, NoSuchSession, SessionLive, SessionPurged
+from flightlog.errors import (
+    BusUnavailable,
+    FlightlogError,
+    NoSuchSession,
+    SessionLive,
+    SessionPurged,
+)
 from flightlog.event import Event
 from flightlog.inbox import Item
 from flightlog.journal import Journal, OnEvent
@@ -137,8 +144,18 @@ class Log:
         opens = functools.partial(self._entered, signals=signals)
         session = Session(self.bus, self.tenant, *opened, opens)
         async with heeding(session, signals), session, self._writing(session):
-            await session.start()
+            await self._start(session, until)
             yield session
+
+    async def _start(self, session: Session, until: float) -> None:
+        """Rule and take the inbox by the same deadline, or in one answer's time if that is near."""
+        try:
+            async with asyncio.timeout_at(max(until, clock.elapsed() + ANSWER_TIMEOUT)):
+                await session.start()
+        except TimeoutError:
+            why = "it is ours, but what was in flight could not be ruled in time"
+            stream = self.bus.layout.stream_of(session.id)
+            raise BusUnavailable(stream, why, session=session.id) from None
 
     @asynccontextmanager
     async def _writing(self, session: Session) -> AsyncGenerator[None]:
