@@ -173,7 +173,7 @@ def recorded(journal: Journal, call: Call) -> Result | None:
         case CallState(phase="done"):
             return _result(known)
         case CallState(phase="undecided"):
-            raise NeedsDecision(journal.session, call.call_id)
+            raise NeedsDecision(journal.session, call.call_id, call.announced_by)
         case CallState(phase="running" | "ruled"):
             why = f"call {call.call_id} was started and has no result yet"
             raise CallRefused(journal.session, why)

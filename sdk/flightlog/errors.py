@@ -1,32 +1,13 @@
 """What can go wrong, one class a situation; each says what happened, to whom, and what to do."""
 
-
-class FlightlogError(Exception):
-    """Anything Flightlog raises on purpose. Never holds a payload or a secret."""
-
-
-class InvalidName(FlightlogError, ValueError):
-    """A tenant or session id that is not 1 to 64 of `A-Za-z0-9_-`. Retrying does not help."""
-
-    def __init__(self, what: str, length: int) -> None:
-        self.what = what
-        why = f"{what} is refused ({length} characters): use 1 to 64 of A-Z a-z 0-9 _ -"
-        super().__init__(f"{why}, and put free text into key= or labels=")
-
-
-class InvalidValue(FlightlogError, ValueError):
-    """A value that cannot be recorded without changing it. Raised before anything is sent."""
-
-    def __init__(self, where: str, why: str) -> None:
-        self.where = where
-        super().__init__(f"{where} cannot be recorded: {why}; nothing was sent")
-
-
-class InvalidEvent(FlightlogError, ValueError):
-    """Bytes that are not an event of the wire contract."""
-
-    def __init__(self, why: str) -> None:
-        super().__init__(f"not an event of wire version 1: {why}")
+from flightlog.refusal import FlightlogError as FlightlogError  # noqa: PLC0414 raised under one roof
+from flightlog.refusal import InvalidEvent as InvalidEvent  # noqa: PLC0414 raised under one roof
+from flightlog.refusal import InvalidName as InvalidName  # noqa: PLC0414 raised under one roof
+from flightlog.refusal import InvalidValue as InvalidValue  # noqa: PLC0414 raised under one roof
+from flightlog.refusal import LayoutRefused as LayoutRefused  # noqa: PLC0414 raised under one roof
+from flightlog.refusal import NotPermitted as NotPermitted  # noqa: PLC0414 raised under one roof
+from flightlog.refusal import TooLarge as TooLarge  # noqa: PLC0414 raised under one roof
+from flightlog.refusal import VersionRefused as VersionRefused  # noqa: PLC0414 raised under one roof
 
 
 class BusUnavailable(FlightlogError):
@@ -36,21 +17,6 @@ class BusUnavailable(FlightlogError):
         self.session = session
         about = f" (session {session})" if session else ""
         super().__init__(f"no answer from NATS at {where}{about}: {why}")
-
-
-class LayoutRefused(FlightlogError):
-    """The broker's streams are missing, or not the ones this version knows. Nothing was changed."""
-
-    def __init__(self, why: str, *, advice: str = "run: flightlog provision") -> None:
-        self.why = why
-        super().__init__(f"{why}; {advice}")
-
-
-class NotPermitted(FlightlogError):
-    """The broker or Redis refused our credentials or permissions. Retrying does not help."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what}: check the user, its password and its permissions")
 
 
 class _OfSession(FlightlogError):
@@ -66,14 +32,6 @@ class LogFull(_OfSession):
         self.stream = stream
         full = f"stream {stream} is full, nothing was stored for session {session}"
         super().__init__(session, f"{full}: raise its max_bytes or purge old sessions")
-
-
-class TooLarge(FlightlogError, ValueError):
-    """An event larger than a message may be; raised before anything is sent."""
-
-    def __init__(self, field: str, size: int, limit: int) -> None:
-        self.field, self.size, self.limit = field, size, limit
-        super().__init__(f"{field} is too large: {size} bytes, the limit is {limit}")
 
 
 class Fenced(_OfSession):
@@ -108,12 +66,11 @@ class SessionEnded(_OfSession):
         super().__init__(session, f"session {session} has ended: reopen=True goes on with it")
 
 
-class Suspended(FlightlogError):
+class Suspended(_OfSession):
     """The session was suspended here; open it again to go on."""
 
     def __init__(self, session: str) -> None:
-        self.session = session
-        super().__init__(f"session {session} was suspended; open it again to go on")
+        super().__init__(session, f"session {session} was suspended; open it again to go on")
 
 
 class SessionPurged(_OfSession):
@@ -130,25 +87,16 @@ class SessionLive(_OfSession):
         super().__init__(session, f"session {session} is live elsewhere; nothing was appended")
 
 
-class VersionRefused(FlightlogError):
-    """Written by a version that this one cannot follow. Nothing was guessed; use the newer code."""
-
-    def __init__(self, session: str, found: str, known: str) -> None:
-        self.session, self.found, self.known = session, found, known
-        super().__init__(
-            f"session {session} holds events of {found}, this process knows {known}: "
-            "resume it with a version that knows both"
-        )
-
-
 class NeedsDecision(_OfSession):
     """A call whose outcome is unknown waits for a person."""
 
-    def __init__(self, session: str, call_id: str) -> None:
-        self.call_id = call_id
-        what = f"call {call_id} of session {session} waits for a person: "
+    def __init__(self, session: str, call_id: str, announced_by: int | None) -> None:
+        self.call_id, self.announced_by = call_id, announced_by
+        place = "" if announced_by is None else f" --announced-by {announced_by}"
         super().__init__(
-            session, f"{what}flightlog resolve {session} {call_id} --ruling result|rerun|fail"
+            session,
+            f"call {call_id} of session {session} waits for a person: flightlog resolve {session} "
+            f"{call_id}{place} --ruling result|rerun|fail --reason TEXT",
         )
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from typing import Any, TypeVar
 
 from msgspec import Raw, Struct
@@ -15,6 +15,7 @@ from flightlog.carry import Redact
 from flightlog.errors import FlightlogError, InvalidValue, SessionEnded, Suspended
 from flightlog.event import Event
 from flightlog.payload import SessionSuspended
+from flightlog.ruling import Owed
 from flightlog.state import ENDED, SessionState, apply
 from flightlog.writer import Draft
 
@@ -64,6 +65,15 @@ class Journal:
         """Append a payload of the table; returns after the broker's ack."""
         name, raw = encoded(payload)
         return await self.append(name, raw, parent=parent)
+
+    async def record_owed(self, owed: Sequence[Owed]) -> None:
+        """Append payloads in their order, those that are joined all or none."""
+        self.check()
+        drafts = [
+            Draft(*encoded(each.payload), parent_seq=each.parent_seq, joined=each.joined)
+            for each in owed
+        ]
+        await asyncio.gather(*map(self._send, drafts))
 
     async def append(
         self, type: str, payload: Raw, *, parent: int | None = None, deadline: float | None = None

@@ -116,20 +116,20 @@ class Listener:
     async def _record_all(self, received: Received) -> None:
         journal, at = self._journal, received.sequence
         try:
-            for owed in inbox.events_for(journal.state, received, redact=journal.redact):
-                await self._record(owed)
+            owed = inbox.events_for(journal.state, received, redact=journal.redact)
+            await self._record(owed)
         except (InvalidValue, TooLarge):
             why = "it cannot be recorded: too large, or not in the wire's form"
             await journal.record(payloads.InboxRefused(inbox=at, why=why))
 
-    async def _record(self, owed: Owed) -> None:
-        match owed.payload:
-            case payloads.SessionSuspended():
-                await self._journal.suspend(owed.payload)
-            case payloads.SessionEnded():
-                await self._journal.end(owed.payload)
+    async def _record(self, owed: list[Owed]) -> None:
+        match [each.payload for each in owed]:
+            case [payloads.SessionSuspended() as last]:
+                await self._journal.suspend(last)
+            case [payloads.SessionEnded() as last]:
+                await self._journal.end(last)
             case _:
-                await self._journal.record(owed.payload, parent=owed.parent_seq)
+                await self._journal.record_owed(owed)
 
     def _go(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         task = asyncio.create_task(work)

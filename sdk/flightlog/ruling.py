@@ -30,10 +30,14 @@ _CLOSED = "the call was not waiting for a decision"
 
 
 class Owed(Struct, frozen=True):
-    """A payload that is to be appended; `parent_seq` None: it answers the event before it."""
+    """A payload that is to be appended; `parent_seq` None: it answers the event before it.
+
+    `joined`: stored with the one behind it, so that nobody sees a ruling without its result.
+    """
 
     payload: Struct
     parent_seq: int | None = None
+    joined: bool = False
 
 
 def in_flight(state: SessionState) -> list[CallState]:
@@ -78,7 +82,7 @@ def on_decision(
     if refusal or ruling == "rerun" or known is None:
         return [Owed(decision)]
     ended = _result(known, ruling, output, by="person")
-    return [Owed(decision), Owed(ended, known.seq)]
+    return [Owed(decision, joined=True), Owed(ended, known.seq)]
 
 
 def _refusal(state: SessionState, call: CallState | None, ruling: str) -> str | None:
@@ -98,7 +102,7 @@ def _by_policy(call: CallState) -> list[Owed]:
     if policy == "rerun":
         return [Owed(DecisionMade(call=call.ref, ruling="rerun", by=POLICY))]
     made = DecisionMade(call=call.ref, ruling="fail", by=POLICY)
-    return [Owed(made), Owed(_result(call, "fail", NULL, by="policy"), call.seq)]
+    return [Owed(made, joined=True), Owed(_result(call, "fail", NULL, by="policy"), call.seq)]
 
 
 def _settled(call: CallState) -> Owed:

@@ -78,10 +78,7 @@ class Session:
         if not self.writes:
             return
         await self.listener.start()
-        rulings = ruling.on_resume(self.state)
-        await asyncio.gather(
-            *(self._journal.record(r.payload, parent=r.parent_seq) for r in rulings)
-        )
+        await self._journal.record_owed(ruling.on_resume(self.state))
         await self.listener.take()
 
     async def append(self, type: str, payload: object, *, deadline: float | None = None) -> Event:

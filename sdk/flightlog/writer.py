@@ -35,7 +35,7 @@ _ENVELOPE = 512  # bytes of an event beside its payload, at most
 class Draft(Struct, frozen=True):
     """An event that has no seq yet. `parent_seq` None means: answers the event before it.
 
-    `ts` None means: now, when it leaves.
+    `ts` None means: now, when it leaves. `joined`: stored with the draft behind it, or not at all.
     """
 
     type: str
@@ -43,6 +43,7 @@ class Draft(Struct, frozen=True):
     parent_seq: int | None = None
     traceparent: str | None = None
     ts: str | None = None
+    joined: bool = False
 
     @property
     def size(self) -> int:
@@ -115,6 +116,7 @@ class Writer:
         self._queue: deque[Draft] = deque()
         self._sent: list[_Sent] = []
         self._singles = False
+        self._whole = False  # some of what was sent belongs together
         self._unclear = False  # an earlier try of these bytes may be stored
         self._comparing = False  # some of what was sent is stored: look for the rest
         self._refusal: FlightlogError | None = None  # of a later try; the leader has the last word
@@ -141,6 +143,7 @@ class Writer:
     def next(self) -> Send | ReadAfter:
         """What to do now: resolve what was sent, byte for byte, or else send a group."""
         if not self._sent:
+            self._whole = False
             self._sent = self._compose()
         if self._comparing:
             return ReadAfter(self.expected)
@@ -151,12 +154,14 @@ class Writer:
         """seq, prev, ts and bytes are made when a group leaves; from then on they never change."""
         group: list[_Sent] = []
         wanted = BATCH_EVENTS if len(self._queue) >= self._group_from else 1
-        size, seq, prev = 0, self.head.seq, self.head.digest
-        while self._queue and len(group) < wanted:
+        size, seq, prev, joined = 0, self.head.seq, self.head.digest, False
+        while self._queue and (joined or len(group) < wanted):
             size += self._queue[0].size
-            if group and size > BATCH_BYTES:
+            if group and size > BATCH_BYTES and not joined:
                 break
             draft = self._queue.popleft()
+            joined = draft.joined
+            self._whole = self._whole or joined
             event = events.compose(
                 session_id=self.session,
                 seq=seq + 1,
@@ -194,7 +199,7 @@ class Writer:
                 size = max(len(sent.event.body) for sent in self._sent)
                 return self._refuse(TooLarge("the event", size, limit))
             case Busy():
-                self._singles = len(self._sent) < GROUP_FROM_R1
+                self._singles = len(self._sent) < GROUP_FROM_R1 and not self._whole
                 return self._pause("the stream has too many open batches")
             case Unclear(why=why):
                 self._unclear = True
@@ -212,7 +217,7 @@ class Writer:
         del self._sent[: len(stored)]
         self._singles = self._singles and bool(self._sent)
         self._comparing = self._comparing and bool(self._sent)
-        self._unclear = False
+        self._unclear = self._comparing  # the rest of a batch whose first is stored, is so too
         self._refusal = None
         self._attempt = 0
         for event in stored:

@@ -483,6 +483,22 @@ def drive(made: Writer, ledger: Ledger, faults: list[str]) -> Stored | Failed:
     return action
 
 
+def test_the_rest_of_a_stored_batch_is_not_given_up_when_the_stream_is_full_meanwhile() -> None:
+    made, ledger = writer(), Ledger()
+    for n in range(GROUP_FROM_R1):
+        made.offer(draft(n))
+    faults = ["ack lost", "", "", "lag", "", "lag", "lag", "full"]  # by turns from the first on
+    first = drive(made, ledger, list(reversed(faults[:3])))
+    assert isinstance(first, Stored)
+    told = len(first.events)
+    later = list(reversed(faults[3:]))
+    while not made.idle:
+        outcome = drive(made, ledger, later)
+        assert isinstance(outcome, Stored)
+        told += len(outcome.events)
+    assert told == len(ledger.messages) == GROUP_FROM_R1
+
+
 @settings(max_examples=300)
 @given(st.lists(st.integers(1, 5), max_size=6), st.lists(FAULTS, max_size=30))
 def test_whatever_is_lost_on_the_way_each_event_is_stored_once_in_order_or_definitely_not(
@@ -502,7 +518,8 @@ def test_whatever_is_lost_on_the_way_each_event_is_stored_once_in_order_or_defin
             case Stored(events=events):
                 told += [each.payload["n"] for each in events]
                 del queued[: len(events)]
-            case Failed():
+            case Failed(final=final):
+                assert not final
                 failed += queued
                 queued.clear()
     in_log = [decoded(each.body) for each in ledger.messages]
@@ -547,3 +564,15 @@ def test_a_foreign_takeover_or_tombstone_behind_our_last_event_ends_our_time() -
     assert isinstance(made.overtaken_by(stored(2, tombstone())), SessionPurged)
     for harmless in (takeover(last, 2).body, follow(last).body, b"garbage", last.body):
         assert made.overtaken_by(stored(2, harmless)) is None
+
+
+def test_joined_drafts_leave_in_one_batch_and_never_as_singles() -> None:
+    made = writer()
+    made.offer(Draft("decision", carry.pack(1), joined=True))
+    made.offer(Draft("result", carry.pack(2)))
+    made.offer(Draft("note", carry.pack(3)))
+    for _ in range(2):  # refused as too many batches: again as a batch
+        sent = made.next()
+        assert isinstance(sent, Send)
+        assert len(sent.messages) == 2
+        assert isinstance(made.answered(Busy()), Pause)
