@@ -1,7 +1,7 @@
 """A real harness process, killed, doubled or cut off from its broker: the result stays the same."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -30,8 +30,10 @@ KILL_AFTER = (
 
 
 @pytest.fixture
-def stage(tmp_path: Path, servers: Servers) -> Stage:
-    return Stage(tmp_path, servers.environment())
+def stage(tmp_path: Path, servers: Servers) -> Generator[Stage]:
+    found = Stage(tmp_path, servers.environment())
+    yield found
+    found.close()
 
 
 def prepared(stage: Stage, name: str) -> Workspace:
