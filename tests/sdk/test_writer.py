@@ -567,7 +567,7 @@ def test_a_foreign_takeover_or_tombstone_behind_our_last_event_ends_our_time() -
 
 
 def test_joined_drafts_leave_in_one_batch_and_never_as_singles() -> None:
-    made = writer()
+    made = writer(replicas=1)
     made.offer(Draft("decision", carry.pack(1), joined=True))
     made.offer(Draft("result", carry.pack(2)))
     made.offer(Draft("note", carry.pack(3)))
