@@ -1,6 +1,7 @@
 """Opening a session: what is there is folded, then owned by one process alone."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -28,11 +29,13 @@ from flightlog import subject as names
 from flightlog.bus import Outgoing
 from flightlog.event import Event
 from flightlog.journal import Journal
+from flightlog.nats_bus import connect_bare, create_streams
 from flightlog.opening import Wanted
 from flightlog.reader import Folded
 from flightlog.snapshot import SESSION
 from flightlog.state import SessionState
 from flightlog_recorder.embedded import Server
+from tests.cluster import Cluster
 from tests.handmade import chain, follow, seal, tombstone
 from tests.scripted import TENANT, owed, payloads, stored, types
 
@@ -380,6 +383,27 @@ async def test_redis_that_dies_between_opening_and_resuming_is_gone_on_without(
         redis_server.kill()
         async with log.session(key="k") as s:
             assert s.resumed_from == (None, 3)
+
+
+@pytest.mark.timeout(90)  # a cluster takes seconds to start
+async def test_what_was_just_made_on_one_node_is_found_and_resumed_on_another(
+    cluster: Cluster,
+) -> None:
+    async with await connect_bare(cluster.url) as bus:
+        await create_streams(bus, replicas=3)
+    async with contextlib.AsyncExitStack() as stack:
+        logs = [
+            await stack.enter_async_context(connect(nats=url, tenant=TENANT))
+            for url in cluster.urls
+        ]
+        for n in range(60):
+            here, there = logs[n % 3], logs[(n + 1) % 3]
+            async with here.session(key=str(n)) as s:
+                assert (await there.state(s.id)).seq == 1
+                await s.user_message("hi")
+            async with there.session(key=str(n)) as again:
+                assert again.id == s.id
+                assert again.state.counts["user_message"] == 1
 
 
 async def test_a_damaged_log_does_not_open(nats_url: str) -> None:
