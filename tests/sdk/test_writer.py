@@ -471,6 +471,7 @@ def step(made: Writer, ledger: Ledger, action: Action, fault: str) -> Action:
             return made.next()
 
 
+ENOUGH = 200  # steps; far more than any of these takes
 FAULTS = st.sampled_from(["", "request lost", "ack lost", "busy", "full", "lag"])
 SOFT_FAULTS = st.sampled_from(["", "request lost", "ack lost", "busy", "lag"])
 
@@ -478,9 +479,11 @@ SOFT_FAULTS = st.sampled_from(["", "request lost", "ack lost", "busy", "lag"])
 def drive(made: Writer, ledger: Ledger, faults: list[str]) -> Stored | Failed:
     """Do as the writer says until something is resolved; each action takes the next fault."""
     action: Action = made.next()
-    while not isinstance(action, Stored | Failed):
+    for _ in range(ENOUGH):
+        if isinstance(action, Stored | Failed):
+            return action
         action = step(made, ledger, action, faults.pop() if faults else "")
-    return action
+    raise AssertionError("the writer never comes to an end")
 
 
 def test_the_rest_of_a_stored_batch_is_not_given_up_when_the_stream_is_full_meanwhile() -> None:
@@ -548,9 +551,12 @@ def test_a_writer_that_is_overtaken_at_any_step_is_told_and_leaves_nothing_that_
     before = list(ledger.messages)
     for n in range(more):
         made.offer(draft(("late", n)))
-    while not isinstance(action, Failed):
+    for _ in range(ENOUGH):
+        if isinstance(action, Failed):
+            break
         action = step(made, ledger, action, faults.pop() if faults else "")
         told += action.events if isinstance(action, Stored) else []
+    assert isinstance(action, Failed)
     assert isinstance(action.error, Fenced)
     assert ledger.messages == before
     assert [each.body for each in told] == [each.body for each in before[: len(told)]]
