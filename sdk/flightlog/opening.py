@@ -80,14 +80,18 @@ def _check_text(what: str, text: object) -> None:
 
 
 async def patiently(work: Callable[[], Awaitable[T]], *, until: float) -> T:
-    """Do work again while the bus is away, until that time on the loop's clock."""
-    while True:
-        try:
-            return await work()
-        except BusUnavailable:
-            if clock.elapsed() >= until:
-                raise
-        await asyncio.sleep(_BUS_AGAIN)
+    """Do work again while the bus is away, until that time on the loop's clock, and no longer."""
+    trouble = BusUnavailable("the opening", "no answer in time")
+    try:
+        async with asyncio.timeout_at(until):
+            while True:
+                try:
+                    return await work()
+                except BusUnavailable as exc:
+                    trouble = exc
+                await asyncio.sleep(_BUS_AGAIN)
+    except TimeoutError:
+        raise trouble from None
 
 
 async def fold(

@@ -18,6 +18,7 @@ from tests.sim.loop import VirtualLoop
 
 READ_TIMEOUT = 5.0  # seconds, as `flightlog.nats_bus` has it
 MAX_PAYLOAD = 1 << 20
+NOTHING = object()  # what a request is answered that is not answered
 _WHERE = "the simulated servers"
 
 Heard = Callable[[Message], Awaitable[None]]
@@ -88,8 +89,8 @@ class _Ear:
 class SimBus:
     """One process' connection."""
 
-    def __init__(self, net: Network, author: str) -> None:
-        self.net, self.author = net, author
+    def __init__(self, net: Network, author: str, context: Context) -> None:
+        self.net, self.author, self._context = net, author, context
         self.cut = False
         self._asking: dict[asyncio.Future[Any], None] = {}
         self._arrived = 0.0
@@ -104,7 +105,7 @@ class SimBus:
 
     async def twin(self, *, echo: bool) -> "SimBus":
         del echo  # nobody here listens to himself
-        return SimBus(self.net, self.author)
+        return SimBus(self.net, self.author, self._context)
 
     async def close(self) -> None:
         self.cut = True
@@ -149,8 +150,8 @@ class SimBus:
         net.tell(subject, group[-1].body, self)
         stream = broker.stream_on(subject)
         if not broker.leader:
-            return
-        if fate == "odd" or (fate == "busy" and len(group) > 1):
+            reply(NOTHING)
+        elif fate == "odd" or (fate == "busy" and len(group) > 1):
             reply(rng.choice(brokers.BUSY if fate == "busy" else self._oddities()))
         elif (refused := broker.refusal(stream, subject, expected)) is not None:
             leaks = net.weather.leak and rng.random() < net.weather.leak
@@ -176,10 +177,10 @@ class SimBus:
             if stream.proposed.get(subject) is not settle:
                 return
             del stream.proposed[subject]
+            last = 0
             if stored:
                 last = stream.store(subject, group, self.author, self.net.loop.time())
-                if answered:
-                    reply(brokers.ack(stream, last))
+            reply(brokers.ack(stream, last) if stored and answered else NOTHING)
 
         stream.proposed[subject] = settle
         self.net.post(self.net.weather.travel(), settle, True, True)
@@ -192,8 +193,9 @@ class SimBus:
         def serve(reply: Reply) -> None:
             if not leader:
                 reply(held.first(subject, sequence + 1, self._copy(held)))
-            elif self.net.broker.leader:
-                reply(held.first(subject, sequence + 1, held.op))
+            else:
+                found = held.first(subject, sequence + 1, held.op)
+                reply(found if self.net.broker.leader else NOTHING)
 
         found: Message | None = await self._read(serve)
         return found
@@ -202,9 +204,9 @@ class SimBus:
         held = self.net.broker.streams[stream]
 
         def serve(reply: Reply) -> None:
-            if self.net.broker.leader:
-                entries = held.entries(subject)
-                reply(entries[-1].message if entries else None)
+            entries = held.entries(subject)
+            found = entries[-1].message if entries else None
+            reply(found if self.net.broker.leader else NOTHING)
 
         found: Message | None = await self._read(serve)
         return found
@@ -225,6 +227,8 @@ class SimBus:
         def serve(reply: Reply) -> None:
             if self.net.broker.leader:
                 reply(held.purge(subject, below, self.net.loop.time()))
+            else:
+                reply(NOTHING)
 
         purged: int = await self._read(serve)
         return purged
@@ -233,8 +237,8 @@ class SimBus:
         held = self.net.broker.streams[stream]
 
         def serve(reply: Reply) -> None:
-            if self.net.broker.leader:
-                reply({filter: len(held.entries(filter))})
+            found = {filter: len(held.entries(filter))}
+            reply(found if self.net.broker.leader else NOTHING)
 
         found: dict[str, int] = await self._read(serve)
         if found[filter]:
@@ -264,36 +268,33 @@ class SimBus:
             raise _NoAnswer("OutboundBufferLimitError")
         done = net.loop.create_future()
         self._asking[done] = None
-        if fate != "lost" and not self.cut:
-            self._send(serve, fate, done)
-        timer = net.loop.call_later(timeout, _expire, done)
+        limit = net.loop.time() + timeout
+        if fate == "lost" or self.cut:
+            self._give_up(done, limit)
+        else:
+            self._send(_Request(self, serve, fate, done, limit))
         try:
             return await done
         finally:
-            timer.cancel()
             self._asking.pop(done, None)
 
-    def _send(self, serve: Serve, fate: Fate, done: "asyncio.Future[Any]") -> None:
+    def _send(self, request: "_Request") -> None:
+        """One link keeps the order. Half of the requests are served at once and answered late."""
         net = self.net
-        if fate == "late":
-            net.post(net.weather.late(), self._arrive, serve, fate, done)
-            return
-        when = max(self._arrived, net.loop.time() + net.weather.travel())
-        self._arrived = when  # one link keeps the order
-        net.loop.call_at(when, self._arrive, serve, fate, done, context=net.context)
+        now, trip = net.loop.time(), net.weather.travel()
+        if request.fate == "late":
+            net.post(net.weather.late(), request.serve)
+            request.give_up()
+        elif self._arrived <= now and net.rng.random() < 0.5:
+            request.back = trip
+            request.serve()
+        else:
+            self._arrived = max(self._arrived, now + trip)
+            net.post(self._arrived - now, request.serve)
 
-    def _arrive(self, serve: Serve, fate: Fate, done: "asyncio.Future[Any]") -> None:
-        if not self.net.broker.up:
-            return
-
-        def reply(result: Any) -> None:
-            if self.net.watch is not None:
-                self.net.watch(f"   {self.author} ({fate}) is answered {_short(result)}")
-            if fate != "ack lost":
-                back = self.net.weather.late() if fate == "ack late" else self.net.weather.travel()
-                self.net.post(back, _answer, done, result)
-
-        serve(reply)
+    def _give_up(self, done: "asyncio.Future[Any]", limit: float) -> None:
+        """No answer will come: the asker's own timer ends it."""
+        self.net.loop.call_at(limit, _expire, done, context=self._context)
 
     async def listen(self, subject: str, heard: Heard) -> _Ear:
         return _Ear(self, subject, heard)
@@ -315,6 +316,43 @@ def _short(what: object) -> str:
             return f"{what.sequence} {what.body[:140]!r}"
         case _:
             return str(what)
+
+
+class _Request:
+    """A request on its way, and its answer on the way back."""
+
+    __slots__ = ("_bus", "_done", "_limit", "_serve", "back", "fate")
+
+    def __init__(
+        self,
+        bus: SimBus,
+        serve: Serve,
+        fate: Fate,
+        done: "asyncio.Future[Any]",
+        limit: float,
+    ) -> None:
+        self._bus, self._serve, self.fate, self._done, self._limit = bus, serve, fate, done, limit
+        self.back = 0.0
+
+    def serve(self) -> None:
+        if self._bus.net.broker.up:
+            self._serve(self._reply)
+        else:
+            self._reply(NOTHING)
+
+    def give_up(self) -> None:
+        self._bus._give_up(self._done, self._limit)
+
+    def _reply(self, result: Any) -> None:
+        net = self._bus.net
+        if net.watch is not None:
+            net.watch(f"   {self._bus.author} ({self.fate}) is answered {_short(result)}")
+        if result is NOTHING or self.fate == "ack lost":
+            self.give_up()
+        elif self.back:
+            net.post(self.back, _answer, self._done, result)
+        else:
+            _answer(self._done, result)
 
 
 def _answer(done: "asyncio.Future[Any]", result: Any) -> None:

@@ -25,6 +25,7 @@ class Checker:
 
     async def run(self) -> None:
         """Check every session there is."""
+        self.world.weather.page = 1_000
         for exc in self.world.loop.unheard:
             self._violated(f"nobody heard of {type(exc).__name__}: {exc}")
         self._check_keys()

@@ -3,7 +3,7 @@
 from random import Random
 from typing import Literal
 
-Fate = Literal["fine", "lost", "late", "ack lost", "ack late", "odd", "busy"]
+Fate = Literal["fine", "lost", "late", "ack lost", "odd", "busy"]
 Tamper = Literal["", "leak", "rollback", "damage", "purge"]
 Table = tuple[tuple[Fate, float], ...]
 
@@ -11,11 +11,10 @@ _APPEND: Table = (
     ("lost", 3.0),
     ("late", 2.0),
     ("ack lost", 4.0),
-    ("ack late", 1.0),
     ("odd", 2.0),
     ("busy", 4.0),
 )
-_READ: Table = (("lost", 2.0), ("ack lost", 1.0), ("ack late", 1.0))
+_READ: Table = (("lost", 2.0), ("ack lost", 2.0))
 _PATIENCE = 5.0  # seconds after which a sender has given up
 
 

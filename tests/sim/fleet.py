@@ -1,5 +1,6 @@
 """Many seeds at once: one process a core, each with a share."""
 
+import gc
 import logging
 import os
 from collections.abc import Generator, Iterator
@@ -17,12 +18,13 @@ _SHARE = 50  # seeds that one process takes at a time
 @contextmanager
 def fleet() -> Generator[ProcessPoolExecutor]:
     """Processes to run seeds in; spawned, as a fork inherits a test run's threads and sockets."""
-    with ProcessPoolExecutor(CORES, mp_context=get_context("spawn"), initializer=_hush) as pool:
+    with ProcessPoolExecutor(CORES, mp_context=get_context("spawn"), initializer=_prepare) as pool:
         yield pool
 
 
-def _hush() -> None:
+def _prepare() -> None:
     logging.disable()
+    gc.freeze()  # what is imported is never garbage
 
 
 def run_all(pool: ProcessPoolExecutor, first: int, count: int) -> Iterator[Outcome]:

@@ -32,10 +32,10 @@ class Process(Owner):
     def __init__(self, net: Network, name: str) -> None:
         super().__init__(name)
         self.net = net
-        self.bus = SimBus(net, name)
+        self.context: Context = copy_context()
+        self.bus = SimBus(net, name, self.context)
         self.source = Source(net)
         self.was_frozen = False  # its deadlines say nothing then
-        self.context: Context = copy_context()
         self.context.run(OWNER.set, self)
         self.context.run(clock.SOURCE.set, self.source)
 
