@@ -84,3 +84,14 @@ async def test_an_empty_catalog_is_no_problem(servers: Servers, log: Log) -> Non
     await raise_floor(log, "sess_a", 0)
     ran = await flightlog(servers)("ls")
     assert (ran.code, ran.out, ran.err) == (0, "", "flightlog: no sessions yet\n")
+
+
+async def test_the_children_of_a_session_are_listed_by_their_parent(
+    servers: Servers, log: Log
+) -> None:
+    async with log.session(key="parent") as parent, parent.child(name="helper") as child:
+        await child.user_message("hello")
+    for session in (parent.id, child.id):
+        await project(log, session)
+    found = (await flightlog(servers)("ls", "--json", "--parent", parent.id)).json
+    assert [row["session"] for row in found["sessions"]] == [child.id]

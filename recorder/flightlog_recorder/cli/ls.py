@@ -40,6 +40,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     waiting: str | None
     label: list[str] | None
     key: str | None
+    parent: str | None
     after: str | None
     limit: int
 
@@ -55,12 +56,23 @@ def ls(
     ] = None,
     label: Labels = None,
     key: Annotated[str | None, typer.Option(help="The session of this key.")] = None,
+    parent: Annotated[
+        str | None, typer.Option(help="The sessions that this one's calls have opened.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="Sessions at most.")] = 50,
     after: Annotated[str | None, typer.Option(help="Go on where a listing ended.")] = None,
     json: Json = False,
 ) -> None:
     """List sessions, latest activity first, from the catalog: about 2 s behind the log."""
-    wanted = Wanted(status=status, waiting=waiting, label=label, key=key, after=after, limit=limit)
+    wanted = Wanted(
+        status=status,
+        waiting=waiting,
+        label=label,
+        key=key,
+        parent=parent,
+        after=after,
+        limit=limit,
+    )
     target.run(_ls(target.of(context), wanted, json=json))
 
 
@@ -76,6 +88,7 @@ async def _ls(where: Target, wanted: Wanted, *, json: bool) -> None:
             waiting=wanted.waiting,
             labels=labels,
             key=wanted.key,
+            parent=None if wanted.parent is None else await target.session_id(log, wanted.parent),
             after=after,
             limit=wanted.limit,
         )
@@ -130,7 +143,7 @@ def _tell(page: Page, wanted: Wanted, rebuilding: list[str]) -> None:
 
 
 def _is_narrow(wanted: Wanted) -> bool:
-    return any((wanted.status, wanted.waiting, wanted.label, wanted.key, wanted.after))
+    return any(msgspec.structs.astuple(msgspec.structs.replace(wanted, limit=0)))
 
 
 def _row(row: Row, now: datetime) -> list[Cell]:
