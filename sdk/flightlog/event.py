@@ -1,6 +1,8 @@
 """One event: what happened in a session, as the bytes that are stored and chained."""
 
+import functools
 import hashlib
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -83,7 +85,13 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 def now() -> str:
     """The time now as the wire writes it: UTC, microseconds, `Z`."""
-    return clock.now().isoformat(timespec="microseconds").replace("+00:00", "Z")
+    seconds, rest = divmod(clock.wall_ns(), 1_000_000_000)
+    return f"{_to_the_second(seconds)}.{rest // 1_000:06d}Z"
+
+
+@functools.lru_cache(maxsize=1)
+def _to_the_second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def digest_of(body: bytes) -> str:

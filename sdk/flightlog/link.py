@@ -46,6 +46,17 @@ class _Client(Client):
         status = first[9:12]
         return found | {"Status": status, "Description": first[13:]} if status else found
 
+    async def _process_msg(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes
+    ) -> None:
+        """Hand an answer to who waits for it at once; through another task it comes a turn late."""
+        waiting = self._resp_map.get(subject[subject.rfind(b".") + 1 :].decode())
+        if waiting is None or waiting.done():
+            await super()._process_msg(sid, subject, reply, data, headers)
+            return
+        found = await self._process_headers(headers)
+        waiting.set_result(self._build_message(sid, subject, reply, data, found))
+
     def give_up_requests(self, exc: Exception) -> None:
         """Fail what waits for an answer: it will not come, and nothing else would say so."""
         for future in list(self._resp_map.values()):
