@@ -41,6 +41,12 @@ async def look_up(bus: Bus, tenant: str, key: str) -> Entry | None:
     return _read(found) if found else None
 
 
+async def held(bus: Bus, tenant: str, key: str) -> Entry | None:
+    """The key's entry as the leader knows it; None is no lag."""
+    found = await bus.last(KEYS_STREAM, names.key_subject(tenant, key))
+    return _read(found) if found else None
+
+
 async def claim(
     bus: Bus, tenant: str, key: str, *, made_by: MadeBy = "session", id: str | None = None
 ) -> Entry:

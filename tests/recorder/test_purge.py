@@ -34,6 +34,8 @@ def test_the_key_goes_first_and_the_tombstone_before_anything_is_deleted() -> No
     assert next_step(Seen(live=10, live_count=4, is_buried=True, base=5)) == Clear("live", 10)
     assert next_step(Seen(live=10, live_count=1, is_buried=True, base=5)) == Clear("base", 6)
     assert next_step(Seen(live=10, live_count=1, is_buried=True, inbox=7)) == Clear("inbox", 8)
+    buried = Seen(live=10, live_count=4, is_buried=True, is_held=True)
+    assert next_step(buried) == ReleaseKey()
     assert next_step(Seen(live=10, live_count=1, is_buried=True)) == Done()
 
 

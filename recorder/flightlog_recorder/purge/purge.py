@@ -10,7 +10,13 @@ from flightlog import clock, control, keys
 from flightlog import event as events
 from flightlog import subject as names
 from flightlog.bus import Message
-from flightlog.errors import FlightlogError, InvalidEvent, NoSuchSession
+from flightlog.errors import (
+    BusUnavailable,
+    FlightlogError,
+    InvalidEvent,
+    LogCorrupt,
+    NoSuchSession,
+)
 from flightlog.event import Control, Event
 from flightlog.layout import INBOX_STREAM, NOTICE_STREAM
 from flightlog.log import Log
@@ -95,7 +101,7 @@ async def _go_on(
     gone = 0
     while True:
         seen = await look(log, bus, session)
-        entry = await keys.look_up(bus, log.tenant, key) if key is not None else None
+        entry = await keys.held(bus, log.tenant, key) if key is not None else None
         held = entry is not None and entry.id == session
         match next_step(replace(seen, is_held=held)):
             case ReleaseKey() if key is not None and entry is not None:
@@ -185,6 +191,8 @@ async def _key(log: Log, session: str) -> str | None:
     """The key under which the session was made; a damaged log shows it in its first events too."""
     try:
         return (await log.state(session)).key
+    except BusUnavailable:
+        raise  # a key that is not found is not released, and would stand for a grave
     except FlightlogError:
         pass
     try:
@@ -192,6 +200,6 @@ async def _key(log: Log, session: str) -> str | None:
             found = event.payload
             if isinstance(found, dict) and isinstance(found.get("key"), str):
                 return str(found["key"])
-    except FlightlogError:
+    except LogCorrupt:
         pass
     return None

@@ -49,8 +49,10 @@ Step = ReleaseKey | Bury | Clear | Done
 
 def next_step(seen: Seen) -> Step:
     """The next step. The key goes first, so that no one finds a grave under it."""
+    if seen.is_held:
+        return ReleaseKey()
     if not seen.is_buried:
-        return ReleaseKey() if seen.is_held else Bury(seen.live, seen.digest)
+        return Bury(seen.live, seen.digest)
     if seen.live_count > 1:
         return Clear("live", seen.live)
     for place, last in (("base", seen.base), ("inbox", seen.inbox), ("notice", seen.notices)):
