@@ -55,18 +55,21 @@ async def claim(
     Raises `BusUnavailable`; calling again is safe.
     """
     subject = names.key_subject(tenant, key)
-    mine = Entry(id or names.mint(), made_by)
+    mine, tried = id or names.mint(), 0
     found = await _last(bus, subject)
     for _ in range(_TRIES):
         if found is not None and (entry := _read(found)) is not None:
             return entry
-        body = _encode({"id": mine.id, "made_by": mine.made_by})
+        expected = found.sequence if found else 0
+        if id is None and expected != tried:  # an earlier try may be stored, and purged since
+            mine, tried = names.mint(), expected
+        body = _encode({"id": mine, "made_by": made_by})
         answer = await bus.append(
-            subject, [Outgoing(body, {})], expected=found.sequence if found else 0, timeout=_TIMEOUT
+            subject, [Outgoing(body, {})], expected=expected, timeout=_TIMEOUT
         )
         match answer:
             case Acked(sequence=sequence):
-                return Entry(mine.id, made_by, sequence)
+                return Entry(mine, made_by, sequence)
             case Conflict(last=last) if last:
                 found = await _revision(bus, subject, last)
             case _:
