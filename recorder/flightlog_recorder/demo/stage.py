@@ -13,7 +13,7 @@ from flightlog_recorder.demo.workspace import Workspace
 from flightlog_recorder.embedded.child import Child
 
 HARNESS = "flightlog_recorder.demo.harness"
-PROJECTOR = "flightlog_projector"
+PROJECTOR = "projector"
 END_DEADLINE = 30.0  # seconds for one run of the harness; it takes about three
 STOP_DEADLINE = 5.0  # seconds for the projector to drain
 
@@ -29,8 +29,15 @@ class Stage:
 
     def projector(self) -> int:
         """Start a projector on a free port; its pid."""
-        self._projector = self._start([PROJECTOR], "projector", {"FLIGHTLOG_HTTP_PORT": "0"})
+        self._projector = self._start(
+            ["flightlog_projector"], PROJECTOR, {"FLIGHTLOG_HTTP_PORT": "0"}
+        )
         return self._projector.pid
+
+    def check_projector(self) -> None:
+        """Raise `DemoFailed` with its last words if the projector is gone."""
+        if self._projector is None or not self._projector.alive:
+            raise DemoFailed(f"the projector has ended: {self.last_words(PROJECTOR)}")
 
     @contextmanager
     def projector_held(self) -> Generator[None]:

@@ -21,7 +21,7 @@ from flightlog_recorder.demo.faults import DemoFailed
 from flightlog_recorder.demo.listener import PATIENCE, Listener
 from flightlog_recorder.demo.model import AUDITS
 from flightlog_recorder.demo.narrator import Narrator
-from flightlog_recorder.demo.stage import Stage
+from flightlog_recorder.demo.stage import PROJECTOR, Stage
 from flightlog_recorder.demo.workspace import OUTBOX, Workspace
 from flightlog_recorder.embedded import Servers
 from flightlog_recorder.embedded.child import Child
@@ -164,10 +164,11 @@ class Story:
     async def _catalog(self, wanted: Callable[[dict[str, Row]], bool], *, what: str) -> None:
         try:
             async with asyncio.timeout(PATIENCE):
-                while not wanted(await self._rows()):  # noqa: ASYNC110  Redis sends no news
+                while not wanted(await self._rows()):
+                    self._stage.check_projector()
                     await asyncio.sleep(_LOOK_AGAIN)
         except TimeoutError:
-            words = self._stage.last_words("projector")
+            words = self._stage.last_words(PROJECTOR)
             raise DemoFailed(f"{what} took over {PATIENCE:.0f} s; projector: {words}") from None
 
     async def _rows(self) -> dict[str, Row]:
