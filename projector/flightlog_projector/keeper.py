@@ -46,7 +46,7 @@ class Keeper:
         self._owed: int | None = None
         self._suspicions = 0
         self._rate = rate
-        self._echo: str | None = None
+        self._echo: bytes | None = None
         self._signing = asyncio.Lock()
         self._signed = 0
         self._acked: deque[tuple[float, int]] = deque()
@@ -65,7 +65,7 @@ class Keeper:
         """
         async with self._signing:
             self._signed += 1
-            new = str(self._signed)
+            new = str(self._signed).encode()
             if await self._floors.echo(new, expected=self._echo):
                 self._echo = new
                 return True

@@ -67,15 +67,13 @@ class Floors:
         """Whether the stream's part of the catalog is not whole now."""
         return await self.floor() is None or await self._store.value(self._rebuilding) is not None
 
-    async def echo(self, new: str, *, expected: str | None) -> bool:
+    async def echo(self, new: bytes, *, expected: bytes | None) -> bool:
         """Write this replica's echo; false when Redis does not remember the expected one."""
-        old = None if expected is None else expected.encode()
-        return await self._store.exchange(self._echo, old, new.encode(), life=ECHO_LIFE)
+        return await self._store.exchange(self._echo, expected, new, life=ECHO_LIFE)
 
-    async def echoed(self) -> str | None:
-        """This replica's echo, as Redis remembers it."""
-        value = await self._store.value(self._echo)
-        return None if value is None else value.decode("utf-8", "replace")
+    async def echoed(self) -> bytes | None:
+        """This replica's echo as Redis remembers it: any bytes, when others wrote there."""
+        return await self._store.value(self._echo)
 
     async def set_aside(self, tenant: str, session: str) -> None:
         """Remember a session that could not be projected, to be tried again. Idempotent."""

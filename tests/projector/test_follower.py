@@ -378,6 +378,21 @@ async def test_garbage_under_our_keys_is_replaced(
     await replica.ready()
 
 
+async def test_bytes_that_are_no_text_under_our_keys_are_replaced(
+    world: World, start_replica: StartReplica
+) -> None:
+    replica = await start_replica()
+    await world.put(session(1), *log(1, length=3))
+    await world.reaches(session(1), 3)
+    await replica.ready()
+    async with redis.Redis.from_url(world.redis.url) as client:
+        for part in ("tenant:*:row", f"stream:{{{STREAM}}}:echo", f"stream:{{{STREAM}}}:floor"):
+            (key,) = [key async for key in client.scan_iter(f"flightlog:{part}*")]
+            await client.set(key, b"\xff\x00garbage")
+    assert (await world.reaches(session(1), 3)).counts == {"note": 3}
+    await replica.ready()
+
+
 async def test_a_tombstone_forgets_a_session_for_every_replica(
     world: World, start_replica: StartReplica
 ) -> None:

@@ -258,11 +258,11 @@ async def test_one_replica_at_a_time_holds_a_rebuild_and_it_shows(store: Store) 
 
 async def test_an_echo_that_redis_forgot_is_noticed(store: Store, raw: "redis.Redis") -> None:
     floors = Floors(store, "FLIGHTLOG_0", replica="r1")
-    assert await floors.echo("1", expected=None)
-    assert await floors.echo("2", expected="1")
-    assert await floors.echo("2", expected="1")  # its own retry
+    assert await floors.echo(b"1", expected=None)
+    assert await floors.echo(b"2", expected=b"1")
+    assert await floors.echo(b"2", expected=b"1")  # its own retry
     await raw.flushall()
-    assert not await floors.echo("3", expected="2")
+    assert not await floors.echo(b"3", expected=b"2")
     assert await floors.echoed() is None
 
 
