@@ -18,6 +18,7 @@ from tests.recorder.recorded import talk, write
 from tests.scripted import TENANT, stored, types
 
 pytestmark = pytest.mark.timeout(60)  # every command is a process of its own
+EVENTS = 100  # appended one at a time while a tail is watching
 
 
 @pytest.fixture
@@ -50,11 +51,11 @@ async def test_following_misses_and_doubles_nothing_while_events_come(
 ) -> None:
     async with log.session() as session:
         await session.user_message("begin")
-        writing = asyncio.create_task(write_on(session, 300))
+        writing = asyncio.create_task(write_on(session, EVENTS))
         async with flightlog(servers).running("tail", session.id, "-f", "--json") as running:
             first, *_ = await seqs(running, 1)
-            rest = await seqs(running, 302 - first)
-            assert [first, *rest] == list(range(first, 303))
+            rest = await seqs(running, EVENTS + 2 - first)
+            assert [first, *rest] == list(range(first, EVENTS + 3))
             await writing
             assert await running.stop(signal.SIGINT) == 130
 
