@@ -43,7 +43,7 @@ class Appender:
         self._appended = appended
         self._waiting: deque[tuple[Draft, asyncio.Future[Event]]] = deque()
         self._queued_bytes = 0
-        self._room = asyncio.Condition()
+        self._moved = asyncio.Event()  # set whenever something left the queue
         self._task: asyncio.Task[None] | None = None
         self.error: FlightlogError | None = None
         self.trouble = ""
@@ -81,8 +81,7 @@ class Appender:
 
     async def _enqueue(self, draft: Draft) -> asyncio.Future[Event]:
         while self._queued_bytes and self._queued_bytes + draft.size > QUEUE_BYTES:
-            async with self._room:
-                await self._room.wait()
+            await self._next_move()
             self._check(draft)
         future: asyncio.Future[Event] = asyncio.get_running_loop().create_future()
         self._waiting.append((draft, future))
@@ -110,8 +109,12 @@ class Appender:
     async def caught_up(self) -> None:
         """Wait until what is queued now is resolved, one way or the other."""
         last = self._waiting[-1][0] if self._waiting else None
-        async with self._room:
-            await self._room.wait_for(lambda: all(draft is not last for draft, _ in self._waiting))
+        while any(draft is last for draft, _ in self._waiting):
+            await self._next_move()
+
+    async def _next_move(self) -> None:
+        self._moved.clear()
+        await self._moved.wait()
 
     async def settle(self, deadline: float) -> bool:
         """Wait until all that is queued is resolved; False if `deadline` seconds are not enough."""
@@ -125,7 +128,7 @@ class Appender:
             self._task.cancel()
             await asyncio.wait([self._task])
         why = "the session was left before an ack came"
-        await self._settled(Failed(self.error or self._unavailable(why)))
+        self._settled(Failed(self.error or self._unavailable(why)))
 
     async def _drain(self) -> None:
         try:
@@ -133,22 +136,18 @@ class Appender:
                 action: Action = self.writer.next()
                 while not isinstance(action, Stored | Failed):
                     action = await self._do(action)
-                await self._settled(action)
+                self._settled(action)
         except Exception as exc:  # noqa: BLE001 a defect of ours: whoever waits must hear of it
             _log.exception("appending to session %s failed", self.writer.session)
-            await self._settled(Failed(self._unavailable(f"{type(exc).__name__} in the appender")))
-        await self._tell_waiting()
+            self._settled(Failed(self._unavailable(f"{type(exc).__name__} in the appender")))
+        self._moved.set()
 
-    async def _settled(self, action: Stored | Failed) -> None:
+    def _settled(self, action: Stored | Failed) -> None:
         if isinstance(action, Failed):
             self._fail(action)
         else:
             self._resolve(action.events)
-        await self._tell_waiting()
-
-    async def _tell_waiting(self) -> None:
-        async with self._room:
-            self._room.notify_all()
+        self._moved.set()
 
     async def _do(self, action: Action) -> Action:
         match action:
