@@ -49,6 +49,37 @@ def unpack(raw: msgspec.Raw | bytes) -> Any:
         raise InvalidEvent(f"its payload cannot be read ({type(exc).__name__})") from None
 
 
+def shown(raw: msgspec.Raw | bytes) -> Any:
+    """Decode JSON for a provider: lone surrogates, which it refuses, become U+FFFD.
+
+    Other marks stay as they are. Raises `msgspec.DecodeError` or `UnicodeDecodeError`.
+    """
+    value = _decode(raw)
+    return _replaced(value) if MARK.encode() in bytes(raw) else value
+
+
+def _replaced(value: Any) -> Any:
+    match value:
+        case list():
+            return [_replaced(item) for item in value]
+        case {"$flightlog": "str"} if isinstance(text := _unmark(value), str):
+            return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        case {"$flightlog": "dict", "value": list(pairs)}:
+            return _replaced_pairs(value, [_replaced(pair) for pair in pairs])
+        case dict():
+            return {key: _replaced(item) for key, item in value.items()}
+        case _:
+            return value
+
+
+def _replaced_pairs(mark: dict[str, Any], pairs: list[Any]) -> Any:
+    try:
+        plain = {key: item for key, item in pairs if isinstance(key, str) and key != MARK}
+    except (TypeError, ValueError):  # not made by us
+        return mark
+    return plain if len(plain) == len(pairs) else {**mark, "value": pairs}
+
+
 def _read(raw: msgspec.Raw | bytes) -> Any:
     try:
         return _decode(raw)

@@ -5,26 +5,29 @@ names, and M the messages of the request, redacted, without their cache marks. `
 `[start, count]` copies lines of D, `[-1, count]` takes the next ones from `rest`; no edits at all
 mean that M is D. `marks` are `[message, block, value]`: that block's last key is `cache_control`.
 `params`, `unset` and `order` (of all top-level keys) say how the other fields differ from those of
-the last main request. `digest` is the hex SHA-256 of the whole request as compact JSON.
+the last main request; `$lead` in them is a list of messages that the request begins with, before M.
+`digest` is the hex SHA-256 of the whole request as compact JSON.
 """
 
 import hashlib
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
-from flightlog import carry, view
+from flightlog import carry, providers, view
 from flightlog.carry import Redact
 from flightlog.edit import Edit
 from flightlog.errors import FlightlogError, InvalidValue
 from flightlog.payload import Context, ModelRequest, Purpose
+from flightlog.provider import Provider
 from flightlog.state import SessionState
 
 CACHE_MARK = "cache_control"
+LEAD = "$lead"  # the system messages that a request of some providers begins with, among `params`
 
 Mark = tuple[int, int, Raw]  # index of the message, of its block, the mark
 
@@ -45,7 +48,7 @@ def refer(
     request: Mapping[str, Any],
     *,
     purpose: Purpose = "main",
-    provider: str = "anthropic",
+    provider: str | None = None,
     redact: Redact | None = None,
 ) -> ModelRequest:
     """The payload that records the request, holding only what `state` does not.
@@ -57,14 +60,16 @@ def refer(
     keys: list[object] = list(request)
     if not all(isinstance(key, str) for key in keys):
         raise InvalidValue("request", "its keys must be text")
-    model, messages, params = _split(request, redact)
-    whole, walk = _walked(view.lines(state.entries), messages, redact)
+    provider = state.provider if provider is None else provider
+    form = providers.get(provider)
+    model, messages, params = _split(request, form, redact)
+    whole, walk = _walked(view.lines(state.entries, form), messages, redact)
     order = tuple(request)
     context = Context(
         upto=state.seq,
         digest=_digest(_body(order, model, whole, params)),
         edits=walk.edits(),
-        view=view.name(provider),
+        view=form.VIEW,
         marks=walk.marks,
     )
     return ModelRequest(
@@ -90,10 +95,12 @@ def rebuild(state: SessionState, payload: ModelRequest) -> dict[str, Any]:
         raise CannotRebuild(state.session_id, "its context was not recorded")
     if state.seq != context.upto:
         raise CannotRebuild(state.session_id, f"it needs the state at seq {context.upto}")
+    if (form := providers.of_view(context.view)) is None:
+        raise CannotRebuild(state.session_id, f"its rules are not known here: {context.view}")
     kept = {name: raw for name, raw in state.params.items() if name not in payload.unset}
     order = state.order if payload.order is None else tuple(payload.order)
     try:
-        sent = _followed(view.lines(state.entries), context.edits, payload.rest)
+        sent = _followed(view.lines(state.entries, form), context.edits, payload.rest)
         whole = _messages(sent, context.marks)
         body = _body(order, payload.model, whole, {**kept, **payload.params})
     except (LookupError, TypeError, ValueError) as exc:
@@ -105,7 +112,7 @@ def rebuild(state: SessionState, payload: ModelRequest) -> dict[str, Any]:
 
 
 def _split(
-    request: Mapping[str, Any], redact: Redact | None
+    request: Mapping[str, Any], form: Provider, redact: Redact | None
 ) -> tuple[str | None, Sequence[Any] | None, dict[str, Raw]]:
     """The model's name, the messages if there is a list of them, and every other field, packed."""
     model, messages = request.get("model"), request.get("messages")
@@ -118,7 +125,18 @@ def _split(
         for name, value in request.items()
         if name not in apart
     }
+    lead = _lead(listed or (), form)
+    if listed is not None and lead:
+        params[LEAD] = carry.pack(listed[:lead], where="request.messages", redact=redact)
+        listed = listed[lead:]
     return redact(named) if redact and named is not None else named, listed, params
+
+
+def _lead(messages: Sequence[Any], form: Provider) -> int:
+    """How many messages at the head are the request's own, and no part of the conversation."""
+    roles = [each.get("role") if isinstance(each, Mapping) else None for each in messages]
+    leading = takewhile(lambda role: isinstance(role, str) and role in form.LEADS, roles)
+    return sum(1 for _ in leading)
 
 
 def _walked(
@@ -253,11 +271,18 @@ def _body(
 ) -> list[bytes]:
     """The request as JSON, in parts; what only `order` names is the model or the messages."""
     parts = list[bytes]()
-    apart = {"model": _encode(model), "messages": messages}
+    apart = {"model": _encode(model), "messages": _led(params.get(LEAD), messages)}
     for name in order:
         value = bytes(params[name]) if name in params else apart[name]
         parts += [b"," if parts else b"{", _encode(name), b":", value]
     return [*(parts or [b"{"]), b"}"]
+
+
+def _led(lead: Raw | None, messages: bytes) -> bytes:
+    """The messages behind those that lead."""
+    if lead is None or len(messages) <= len(b"[]"):
+        return messages if lead is None else bytes(lead)
+    return bytes(lead)[:-1] + b"," + messages[1:]
 
 
 def _digest(parts: Sequence[bytes]) -> str:

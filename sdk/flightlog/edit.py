@@ -1,59 +1,101 @@
 """How events change a context: requests edit it, results fill it, compact shortens it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 
-import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
-from flightlog import anthropic, view
+from flightlog import providers, view
+from flightlog.provider import Provider
 from flightlog.segment import SIZE, Entries, Entry, Results, Said, Sent, Slot, of
 
 Edit = tuple[int, int]
 
 
-def edited(entries: Entries, edits: Sequence[Edit], rest: Sequence[Raw], *, seq: int) -> Entries:
+def edited(
+    entries: Entries, edits: Sequence[Edit], rest: Sequence[Raw], *, seq: int, provider: Provider
+) -> Entries:
     """The entries of a request: `[start, count]` copies lines, `[-1, count]` takes from `rest`.
 
-    Spans that lie outside of what is there are cut to it.
+    Spans that lie outside of what is there are cut to it. Of an entry that is several lines all
+    must be copied; the lines of one that is not are kept as they were sent.
     """
     if not edits:
         return entries
-    kept, spans = _prefix(entries, edits)
-    places = _places(entries) if any(start >= 0 for start, _ in spans) else []
+    kept, spans = _prefix(entries, edits, provider)
+    placed = view.placed(entries, provider) if any(start >= 0 for start, _ in spans) else []
+    sizes = [len(each.lines) for each in view.by_entry(entries, provider)] if placed else []
     unsent, more = list(rest), list[Entry]()
     for start, count in spans:
         if start < 0:
-            more += [Sent(seq, message) for message in unsent[: max(0, count)]]
+            more += [Sent(seq, message, provider.NAME) for message in unsent[: max(0, count)]]
             del unsent[: max(0, count)]
             continue
-        copied = places[start : max(start, start + count)]
-        notice = Sent(seq, Raw(anthropic.NOTICE))
-        more += [entries[place] if place >= 0 else notice for place in copied]
-    return kept.add(*more)
+        for at, lines in _runs(placed[start : max(start, start + count)]):
+            is_entry = at >= 0 and len(lines) == sizes[at]
+            more += [entries[at]] if is_entry else _as_sent(lines, seq, provider)
+    return _joined(kept, more, seq, provider)
 
 
-def _prefix(entries: Entries, edits: Sequence[Edit]) -> tuple[Entries, Sequence[Edit]]:
+def _runs(placed: Sequence[view.Placed]) -> Iterable[tuple[int, list[bytes]]]:
+    for at, run in groupby(placed, key=lambda each: each[0]):
+        yield at, [line for _, line in run]
+
+
+def _as_sent(lines: Sequence[bytes], seq: int, provider: Provider) -> list[Entry]:
+    return [Sent(seq, Raw(line), provider.NAME) for line in lines]
+
+
+def _joined(kept: Entries, more: list[Entry], seq: int, provider: Provider) -> Entries:
+    """Both, results in a row as one entry: together they answer one message."""
+    if kept and more and _gives(more[0], provider) and _gives(kept[len(kept) - 1], provider):
+        kept, more = kept.take(len(kept) - 1), [kept[len(kept) - 1], *more]
+    joined = list[Entry]()
+    for gives, run in groupby(more, key=lambda entry: _gives(entry, provider)):
+        found = list(run)
+        joined += [_as_one(found, seq, provider)] if gives and len(found) > 1 else found
+    return kept.add(*joined)
+
+
+def _gives(entry: Entry, provider: Provider) -> bool:
+    """Whether it is results, and nothing that asks for some."""
+    return bool(view.written(entry, provider).gives) if isinstance(entry, Results | Sent) else False
+
+
+def _as_one(run: Sequence[Entry], seq: int, provider: Provider) -> Entry:
+    lines = [line for entry in run for line in view.written(entry, provider).lines]
+    return Sent(seq, Raw(b"[" + b",".join(lines) + b"]"), provider.NAME)
+
+
+def _prefix(
+    entries: Entries, edits: Sequence[Edit], provider: Provider
+) -> tuple[Entries, Sequence[Edit]]:
     """What a first span from 0 keeps, sharing its segments, and the spans that are left."""
     start, count = edits[0]
-    wanted, at = count - view.starts_with_answer(entries), 0
-    if start != 0 or wanted <= 0:
+    opened = len(_opening(entries, provider))
+    wanted, at = count - opened, 0
+    if start != 0 or wanted <= 0 or not view.is_whole(entries, provider):
         return Entries(), edits
     for segment in entries.closed:
-        size = sum(line is not None for line in view.of_segment(segment))
+        size = view.of_segment(segment, provider).size
         if size >= wanted:
             break
         wanted, at = wanted - size, at + SIZE
     for entry in entries.after(at):
-        if wanted <= 0:
+        size = len(view.written(entry, provider).lines)
+        if wanted < size or wanted <= 0:
             break
-        wanted, at = wanted - (anthropic.line(entry) is not None), at + 1
-    return entries.take(at), edits[1:]
+        wanted, at = wanted - size, at + 1
+    left = [(count - wanted, wanted)] if wanted > 0 else []
+    return entries.take(at), [*left, *edits[1:]]
 
 
-def _places(entries: Entries) -> list[int]:
-    """For each line the index of its entry; -1 for the notice."""
-    found = [at for at, line in enumerate(view.by_entry(entries)) if line is not None]
-    return [-1, *found] if view.starts_with_answer(entries) else found
+def _opening(entries: Entries, provider: Provider) -> list[bytes]:
+    for each in view.by_entry(entries, provider):
+        if each.lines:
+            return provider.opening(each.lines[0])
+    return []
 
 
 def since(entries: Entries, upto: int) -> int:
@@ -72,7 +114,7 @@ def filled(entries: Entries, announced_by: int, slot: Slot) -> Entries:
     for entry in reversed(entries):
         at -= 1
         if isinstance(entry, Results) and entry.seq == announced_by:
-            return entries.put(at, Results(entry.seq, _with(entry.slots, slot)))
+            return entries.put(at, replace(entry, slots=_with(entry.slots, slot)))
     return entries
 
 
@@ -108,12 +150,6 @@ def _cut(entries: Entries, keep_from: int) -> int:
 
 
 def _answers_calls(entry: Entry) -> bool:
-    if not isinstance(entry, Sent):
-        return isinstance(entry, Results)
-    try:
-        message = msgspec.json.decode(entry.message)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
-    content = message.get("content") if isinstance(message, dict) else None
-    blocks = content if isinstance(content, list) else []
-    return any(isinstance(b, dict) and b.get("type") == "tool_result" for b in blocks)
+    if isinstance(entry, Results):
+        return True
+    return isinstance(entry, Sent) and _gives(entry, providers.get(entry.provider))

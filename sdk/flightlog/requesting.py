@@ -7,13 +7,14 @@ from typing import Any, Self
 
 from msgspec import Raw
 
-from flightlog import anthropic, carry, context
+from flightlog import carry, context, providers
 from flightlog import subject as names
 from flightlog.bus import Bus
 from flightlog.errors import CallRefused, TooLarge
 from flightlog.event import Event
 from flightlog.journal import Journal
 from flightlog.payload import ModelResponse, Purpose
+from flightlog.provider import Provider
 
 _MAIN = "main"  # among the journal's starts: a main call whose model_request is not acked
 
@@ -32,11 +33,11 @@ class Requesting:
         request: Mapping[str, Any],
         *,
         purpose: Purpose,
-        provider: str,
+        provider: str | None,
     ) -> None:
         self._journal, self._progress, self.request = journal, progress, request
         self.purpose: Purpose = purpose
-        self._provider = provider
+        self._provider = journal.state.provider if provider is None else provider
         self._seq = 0
         self._response: ModelResponse | None = None
         self._originals: dict[str, Any] = {}
@@ -48,12 +49,12 @@ class Requesting:
 
     def response(self, message: Any) -> None:
         """The model's final message, in the provider's form; recorded when the block is left."""
-        journal = self._journal
+        journal, form = self._journal, providers.get(self._provider)
         stored = journal.pack(message, "the model's message")
         self.message = carry.unpack(stored)
         if journal.redact is not None:
-            self._originals = _changed(carry.pack(message), stored)
-        facts = anthropic.read_response(self.message)
+            self._originals = _changed(carry.pack(message), stored, form)
+        facts = form.read_response(self.message)
         self._response = ModelResponse(
             message=stored, usage=facts.usage, stop=facts.stop, cut=list(self._originals)
         )
@@ -115,12 +116,12 @@ class Requesting:
         await self._journal.record(ModelResponse(error=name), parent=self._seq)
 
 
-def _changed(original: Raw, stored: Raw) -> dict[str, Any]:
+def _changed(original: Raw, stored: Raw, form: Provider) -> dict[str, Any]:
     """The arguments that redaction changed, by call id; they stay in memory only."""
-    kept = {call.call_id: bytes(call.input) for call in anthropic.reply(stored).calls}
+    kept = {call.call_id: bytes(call.input) for call in form.reply(stored).calls}
     return {
         call.call_id: carry.unpack(call.input)
-        for call in anthropic.reply(original).calls
+        for call in form.reply(original).calls
         if kept.get(call.call_id) != bytes(call.input)
     }
 

@@ -9,11 +9,15 @@ from flightlog.payload import NULL, Outcome
 SIZE = 64  # entries in a closed segment: a tail that long is copied in 0.1 us
 
 
-class Sent(Struct, frozen=True, tag="sent", gc=False):
-    """A message that the harness sent and no event holds; `seq` is its model_request."""
+class Sent(Struct, frozen=True, tag="sent", gc=False, omit_defaults=True):
+    """A message that the harness sent and no event holds; `seq` is its model_request.
+
+    Messages in a row that together are the results of one message's calls are one entry, a list.
+    """
 
     seq: int
     message: Raw
+    provider: str = "anthropic"
 
 
 class Said(Struct, frozen=True, tag="user", gc=False):
@@ -24,11 +28,12 @@ class Said(Struct, frozen=True, tag="user", gc=False):
     origin: str = "human"
 
 
-class Answer(Struct, frozen=True, tag="assistant", gc=False):
+class Answer(Struct, frozen=True, tag="assistant", gc=False, omit_defaults=True):
     """A main model_response: the provider's own message."""
 
     seq: int
     message: Raw
+    provider: str = "anthropic"
 
 
 class Slot(Struct, frozen=True, gc=False):
@@ -39,7 +44,7 @@ class Slot(Struct, frozen=True, gc=False):
     output: Raw = NULL
 
 
-class Results(Struct, frozen=True, tag="results", gc=False):
+class Results(Struct, frozen=True, tag="results", gc=False, omit_defaults=True):
     """The results of the calls that the model_response at `seq` announced, in its order.
 
     It stands behind its answer from the start, so nothing that comes later can split the pair.
@@ -47,6 +52,7 @@ class Results(Struct, frozen=True, tag="results", gc=False):
 
     seq: int
     slots: tuple[Slot, ...]
+    provider: str = "anthropic"
 
 
 Entry = Sent | Said | Answer | Results

@@ -115,11 +115,12 @@ class Session:
         *,
         call: Callable[..., Any],
         purpose: Purpose = "main",
-        provider: str = "anthropic",
+        provider: str | None = None,
     ) -> Any:
         """Record the request, `call(**request)`, record and return the response, decoded.
 
         `call` may be sync (then it runs in a thread) or async. Its error is recorded and raised.
+        `provider` names the format of request and response; without it that of the last main call.
         Calls with `purpose="side"` (titles, guards) never enter the context. A second open main
         call raises `CallRefused`.
         """
@@ -131,7 +132,7 @@ class Session:
         request: Mapping[str, Any],
         *,
         purpose: Purpose = "main",
-        provider: str = "anthropic",
+        provider: str | None = None,
     ) -> Requesting:
         """The two-step form of `model_call`, for harnesses that stream."""
         return Requesting(self._journal, self.progress, request, purpose=purpose, provider=provider)

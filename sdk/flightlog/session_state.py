@@ -2,10 +2,10 @@
 
 from typing import Any, Literal
 
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from flightlog import calls as calling
-from flightlog import carry, view
+from flightlog import carry, providers, view
 from flightlog.calls import Calls, CallState
 from flightlog.lineage import Lineage
 from flightlog.names import Names
@@ -41,7 +41,8 @@ class SessionState(Struct, frozen=True, kw_only=True):
     `calls` are those of the last main response, and older ones that have no result; `entries` is
     the context, of which `messages` makes what a provider takes. `owed` says that the model has
     something to answer once no call is open. `boundary` is the number of entries that the last main
-    request sent: its response goes there. `params` and `order` are the last main request's fields.
+    request sent: its response goes there. `params` and `order` are the last main request's fields,
+    `of_provider` its provider, unset until one is not the default.
     """
 
     session_id: str | None = None
@@ -67,6 +68,7 @@ class SessionState(Struct, frozen=True, kw_only=True):
     last_response: int | None = None
     calls: Calls = ()
     hooks: tuple[int, ...] = ()
+    of_provider: str | UnsetType = UNSET
     model: str | None = None
     params: dict[str, Raw] = {}
     order: tuple[str, ...] = ()
@@ -93,10 +95,20 @@ class SessionState(Struct, frozen=True, kw_only=True):
             return RunTools(())
         return CallModel() if self.owed else AwaitUser()
 
-    def messages(self, provider: str = "anthropic") -> list[dict[str, Any]]:
-        """The messages that a model call would send now, as new Python values, marks resolved."""
-        del provider  # every provider has Anthropic's view, until it has its own
-        found = [carry.unpack(line) for line in view.lines(self.entries)]
+    @property
+    def provider(self) -> str:
+        """The provider of the last main request; the default one before there is any."""
+        return providers.DEFAULT if self.of_provider is UNSET else self.of_provider
+
+    def messages(self, provider: str | None = None) -> list[dict[str, Any]]:
+        """The messages that a model call would send now, as new Python values, marks resolved.
+
+        In the format of the last main request's provider, unless another is named: what others
+        said is converted, and what only they can read (reasoning, server tools) is left out. System
+        messages at the head of an `openai-chat` request are the request's own: pass them each time.
+        """
+        form = providers.get(self.provider if provider is None else provider)
+        found = [carry.unpack(line) for line in view.lines(self.entries, form)]
         return [message for message in found if isinstance(message, dict)]
 
     def call(self, announced_by: int | None, call_id: str) -> CallState | None:

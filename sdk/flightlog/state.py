@@ -7,13 +7,14 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from flightlog import anthropic, edit, lineage
 from flightlog import calls as calling
+from flightlog import edit, lineage, providers, view
 from flightlog import payload as payloads
 from flightlog import usage as tokens
 from flightlog.calls import Calls, CallState
 from flightlog.event import Event
 from flightlog.payload import NULL
+from flightlog.provider import Reply
 from flightlog.segment import Answer, Entries, Results, Said, Slot
 from flightlog.session_state import ENDED, Mark, SessionState
 
@@ -142,7 +143,7 @@ def _imported(state: SessionState, event: Event, said: payloads.SessionImported)
 def _user_message(state: SessionState, event: Event, said: payloads.UserMessage) -> Changes:
     entry = Said(event.seq, said.content, said.origin)
     changes: Changes = {"entries": state.entries.add(entry), "inbox": _inbox(state, said.inbox)}
-    if anthropic.says_something(said.content):
+    if view.says_something(said.content):
         changes["owed"] = True
     if said.once is not None:
         changes["said"] = state.said.add(said.once, event.seq)
@@ -154,6 +155,8 @@ def _model_request(state: SessionState, event: Event, asked: payloads.ModelReque
         return {}
     changes = _sent(state, event, asked)
     kept = {name: raw for name, raw in state.params.items() if name not in asked.unset}
+    if asked.provider != state.provider:
+        changes["of_provider"] = asked.provider
     return changes | {
         "owed": True,
         "open_request": event.seq,
@@ -166,16 +169,20 @@ def _model_request(state: SessionState, event: Event, asked: payloads.ModelReque
 def _sent(state: SessionState, event: Event, asked: payloads.ModelRequest) -> Changes:
     """The context becomes what was sent; what came after it was composed stays behind it.
 
-    A request composed before the last change of the context cannot be followed, and changes none.
+    A request composed before the last change of the context, or by rules of a later version, cannot
+    be followed, and changes none.
     """
     entries, context = state.entries, asked.context
-    if context is None or context.upto < state.rewritten:
+    provider = providers.of_view(context.view) if context else None
+    if context is None or provider is None or context.upto < state.rewritten:
         return {"boundary": len(entries), "rewritten": event.seq}
     later = edit.since(entries, context.upto)
     known = len(entries) - later
     if not context.edits:
         return {"boundary": known, "rewritten": event.seq}
-    sent = edit.edited(entries.take(known), context.edits, asked.rest, seq=event.seq)
+    sent = edit.edited(
+        entries.take(known), context.edits, asked.rest, seq=event.seq, provider=provider
+    )
     whole = sent.add(*entries.after(known))
     return {"entries": whole, "boundary": len(sent), "rewritten": event.seq}
 
@@ -187,7 +194,7 @@ def _model_response(state: SessionState, event: Event, said: payloads.ModelRespo
     changes["open_request"] = None
     if said.error is not None:
         return changes
-    reply = anthropic.reply(said.message)
+    reply = providers.get(state.provider).reply(said.message)
     later = len(state.entries) - state.boundary
     return changes | {
         "entries": _with_answer(state, event.seq, said.message, reply),
@@ -198,15 +205,16 @@ def _model_response(state: SessionState, event: Event, said: payloads.ModelRespo
     }
 
 
-def _with_answer(state: SessionState, seq: int, message: Raw, reply: anthropic.Reply) -> Entries:
-    answer = Answer(seq, message)
+def _with_answer(state: SessionState, seq: int, message: Raw, reply: Reply) -> Entries:
+    name = providers.get(state.provider).NAME
+    answer = Answer(seq, message, name)
     if not reply.calls:
         return state.entries.insert(state.boundary, answer)
     slots = tuple([Slot(call.call_id) for call in reply.calls])
-    return state.entries.insert(state.boundary, answer, Results(seq, slots))
+    return state.entries.insert(state.boundary, answer, Results(seq, slots, name))
 
 
-def _announced(seq: int, reply: anthropic.Reply, cut: list[str]) -> Calls:
+def _announced(seq: int, reply: Reply, cut: list[str]) -> Calls:
     return tuple(
         [
             CallState(call.call_id, seq, call.name, call.input, seq, cut=call.call_id in cut)

@@ -28,15 +28,24 @@ class Usage(Struct, frozen=True):
         )
 
 
-class _Anthropic(Struct):
+class _Cached(Struct):
+    cached_tokens: _Tokens = None
+
+
+class _Counted(Struct):
+    """Anthropic's fields, then OpenAI's, whose prompt counts what was read from the cache."""
+
     input_tokens: _Tokens = None
     output_tokens: _Tokens = None
     cache_read_input_tokens: _Tokens = None
     cache_creation_input_tokens: _Tokens = None
+    prompt_tokens: _Tokens = None
+    completion_tokens: _Tokens = None
+    prompt_tokens_details: _Cached | None = None
 
 
 NONE = Usage()
-_decoder = msgspec.json.Decoder(_Anthropic)
+_decoder = msgspec.json.Decoder(_Counted)
 
 
 def of(raw: Raw) -> Usage:
@@ -45,12 +54,20 @@ def of(raw: Raw) -> Usage:
         found = _decoder.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return NONE
+    if found.prompt_tokens is not None and found.input_tokens is None:
+        return _prompted(found)
     return Usage(
         found.input_tokens or 0,
         found.output_tokens or 0,
         found.cache_read_input_tokens or 0,
         found.cache_creation_input_tokens or 0,
     )
+
+
+def _prompted(found: _Counted) -> Usage:
+    details = found.prompt_tokens_details
+    cached = min(details.cached_tokens or 0 if details else 0, found.prompt_tokens or 0)
+    return Usage((found.prompt_tokens or 0) - cached, found.completion_tokens or 0, cached)
 
 
 def counted(counts: dict[str, int]) -> Usage:

@@ -1,41 +1,142 @@
 """A context as the messages of a provider: the lines that a request's edits count."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
-from flightlog import anthropic
-from flightlog.segment import Answer, Entries, Segment
+import msgspec
+from msgspec import Raw, Struct
+from msgspec.structs import replace
 
-NAMES = {"anthropic": anthropic.VIEW}  # a provider without a view of its own gets Anthropic's
+from flightlog import anthropic, providers
+from flightlog.provider import MOST_ID, MOST_NAME, Provider, Written, fitting
+from flightlog.segment import Answer, Entries, Entry, Results, Segment, Sent
+from flightlog.turn import Asked, Given, Part, Turn
 
+MADE = -1  # the place of a line that no entry is written as
 
-def name(provider: str) -> str:
-    """The rules by which a provider's view is written, with their version."""
-    return NAMES.get(provider, anthropic.VIEW)
-
-
-def lines(entries: Entries) -> list[bytes]:
-    """The messages, each as compact JSON; entries that a request may not hold have none."""
-    found = [line for line in by_entry(entries) if line is not None]
-    return [anthropic.NOTICE, *found] if starts_with_answer(entries) else found
+Placed = tuple[int, bytes]  # the index of a line's entry, or MADE, and the line
 
 
-def by_entry(entries: Entries) -> Iterator[bytes | None]:
-    """For each entry its line, or None."""
+class Stretch(Struct, frozen=True):
+    """A segment as messages."""
+
+    written: tuple[Written, ...]
+    size: int
+
+
+def written(entry: Entry, provider: Provider) -> Written:
+    """The entry as messages: its own provider's as they are, another one's converted."""
+    match entry:
+        case Answer() | Sent() if entry.provider != provider.NAME:
+            said = providers.get(entry.provider).read(entry.message)
+            return provider.write(_fitted(said)) if said else Written()
+        case Results() if entry.provider != provider.NAME:
+            slots = [replace(s, call_id=fitting(s.call_id, most=MOST_ID)) for s in entry.slots]
+            return provider.native(replace(entry, slots=tuple(slots)))
+        case _:
+            return provider.native(entry)
+
+
+def _fitted(said: Turn) -> Turn:
+    return Turn(said.role, tuple([_fitted_part(part) for part in said.parts]))
+
+
+def _fitted_part(part: Part) -> Part:
+    match part:
+        case Asked(call_id, name, arguments):
+            name = fitting(name, most=MOST_NAME)
+            return Asked(fitting(call_id, most=MOST_ID), name, arguments)
+        case Given():
+            return replace(part, call_id=fitting(part.call_id, most=MOST_ID))
+        case _:
+            return part
+
+
+def says_something(content: Raw) -> bool:
+    """Whether there is anything to answer in what a user says."""
+    return anthropic.says_something(content)
+
+
+def lines(entries: Entries, provider: Provider) -> list[bytes]:
+    """The messages, each as compact JSON.
+
+    Each call has its result in the place where the provider wants it, whatever the context holds.
+    """
+    found = list(by_entry(entries, provider))
+    if _open_after(found, ()) != ():
+        return [line for _, line in _placed(found, provider)]
+    whole = [line for each in found for line in each.lines]
+    return [*provider.opening(whole[0]), *whole] if whole else []
+
+
+def placed(entries: Entries, provider: Provider) -> list[Placed]:
+    """The lines with the index of the entry that each is written from."""
+    return _placed(list(by_entry(entries, provider)), provider)
+
+
+def is_whole(entries: Entries, provider: Provider) -> bool:
+    """Whether every call of the context has its results behind it, so that no line is made up."""
+    due = tuple[str, ...]()
     for segment in entries.closed:
-        yield from of_segment(segment)
-    yield from map(anthropic.line, entries.tail)
+        if (left := _open_after_segment(segment, due, provider)) is None:
+            return False
+        due = left
+    return _open_after([written(each, provider) for each in entries.tail], due) == ()
 
 
-def starts_with_answer(entries: Entries) -> bool:
-    """Whether the view needs a user's message first, which the provider demands."""
-    first = next((entry for entry in entries if anthropic.line(entry) is not None), None)
-    return isinstance(first, Answer)
+def by_entry(entries: Entries, provider: Provider) -> Iterator[Written]:
+    """What is written for each entry."""
+    for segment in entries.closed:
+        yield from of_segment(segment, provider).written
+    for entry in entries.tail:
+        yield written(entry, provider)
 
 
-def of_segment(segment: Segment) -> tuple[bytes | None, ...]:
-    """The lines of a segment, None for entries without one; written once per segment."""
+def of_segment(segment: Segment, provider: Provider) -> Stretch:
+    """What is written for a segment's entries; made once per segment and provider."""
     known = vars(segment)
-    if "lines" not in known:
-        known["lines"] = tuple(anthropic.line(entry) for entry in segment.entries)
-    return cast("tuple[bytes | None, ...]", known["lines"])
+    if provider.VIEW not in known:
+        found = tuple([written(entry, provider) for entry in segment.entries])
+        known[provider.VIEW] = Stretch(found, sum(len(each.lines) for each in found))
+    return cast("Stretch", known[provider.VIEW])
+
+
+def _open_after_segment(
+    segment: Segment, due: tuple[str, ...], provider: Provider
+) -> tuple[str, ...] | None:
+    known, name = vars(segment), f"{provider.VIEW} after {msgspec.json.encode(due).decode()}"
+    if name not in known:
+        known[name] = _open_after(of_segment(segment, provider).written, due)
+    return cast("tuple[str, ...] | None", known[name])
+
+
+def _open_after(found: Iterable[Written], due: tuple[str, ...]) -> tuple[str, ...] | None:
+    """The calls without result at the end; None when results and calls do not fit before it."""
+    for each in found:
+        if not each.lines:
+            continue
+        if not _fits(each, due):
+            return None
+        due = each.asks
+    return due
+
+
+def _fits(each: Written, due: Sequence[str]) -> bool:
+    return each.gives == due or sorted(each.gives) == sorted(due)
+
+
+def _placed(found: Sequence[Written], provider: Provider) -> list[Placed]:
+    placed, due = list[Placed](), tuple[str, ...]()
+    for at, each in enumerate(found):
+        if not each.lines:
+            continue
+        if _fits(each, due):
+            placed += [(at, line) for line in each.lines]
+        else:
+            own = set(each.lines)
+            made = provider.mended(each.lines, due)
+            placed += [(at if line in own else MADE, line) for line in made]
+        due = each.asks
+    placed += [(MADE, line) for line in provider.mended([], due)] if due else []
+    opening = provider.opening(placed[0][1]) if placed else []
+    return [*((MADE, line) for line in opening), *placed]

@@ -12,6 +12,7 @@ from flightlog.event import Event
 from flightlog.state import SessionState
 from flightlog.step import AwaitUser, CallModel, RunTools
 from flightlog_recorder.importer import Imported, read_claude_code
+from tests.sdk import pairing_anthropic, pairing_openai
 
 DATA = Path(__file__).parent / "data"
 SHARED = Path(__file__).parents[3] / "shared" / "samples" / "claude-code"
@@ -71,28 +72,29 @@ def opened(imported: Imported) -> SessionState:
     return state
 
 
-def assert_pairs(messages: list[dict[str, Any]]) -> None:
-    """Each call has its results in the very next message, and no result stands elsewhere."""
-    assert not messages or messages[0]["role"] == "user"
-    for at, message in enumerate(messages):
-        assert message["content"]
-        calls = ids(message, "tool_use", "id")
-        following = messages[at + 1] if at + 1 < len(messages) else {}
-        assert ids(following, "tool_result", "tool_use_id") == calls
-
-
-def ids(message: dict[str, Any], type: str, name: str) -> list[str]:
-    content = message.get("content")
-    blocks = content if isinstance(content, list) else []
-    return [block[name] for block in blocks if block["type"] == type]
+def assert_valid(state: SessionState) -> None:
+    """Both providers would take the context."""
+    assert pairing_anthropic.faults(state.messages("anthropic")) == []
+    assert pairing_openai.faults(state.messages("openai-chat")) == []
 
 
 @every_transcript
-def test_calls_and_results_pair_in_the_context_at_every_cut(path: Path) -> None:
+def test_both_providers_would_take_the_context_at_every_cut(path: Path) -> None:
     state = states.initial()
     for each in chained(read_claude_code(path)):
         state = states.apply(state, each)
-        assert_pairs(state.messages())
+        assert_valid(state)
+
+
+@every_transcript
+def test_a_snapshot_of_an_import_at_any_seq_goes_on_to_the_same_bytes(path: Path) -> None:
+    events = chained(read_claude_code(path))
+    state, stored = states.initial(), states.initial()
+    for each in events:
+        state = states.apply(state, each)
+        stored = states.apply(states.decode(states.encode(stored)), each)
+        assert states.apply(state, each) is state
+    assert states.encode(stored) == states.encode(state)
 
 
 @every_transcript
@@ -112,7 +114,7 @@ def test_an_import_runs_no_tool_asks_nobody_and_goes_on_once_it_is_opened(path: 
     assert step == RunTools(()) or isinstance(step, CallModel | AwaitUser)
     state = opened(imported)
     assert isinstance(state.next, CallModel | AwaitUser)
-    assert_pairs(state.messages())
+    assert_valid(state)
 
 
 def test_the_context_is_the_conversation_that_the_rewind_left() -> None:

@@ -63,6 +63,11 @@ class Tale:
         asked = self.state.open_request if parent is None else parent
         return self.add("model_response", {"message": message, **fields}, parent=asked)
 
+    def answered(self, message: object, *, parent: int | None = None, **fields: Any) -> Event:
+        """A response in the provider's own JSON."""
+        asked = self.state.open_request if parent is None else parent
+        return self.add("model_response", {"message": message, **fields}, parent=asked)
+
     def turn(self, *blocks: object, **fields: Any) -> Event:
         self.request()
         return self.response(*blocks, **fields)
@@ -91,3 +96,15 @@ def text(words: str) -> dict[str, Any]:
 
 def tool_use(call_id: str, name: str = "t", **arguments: Any) -> dict[str, Any]:
     return {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
+
+
+def function_call(call_id: str, name: str = "t", arguments: object = "{}") -> dict[str, Any]:
+    function = {"name": name, "arguments": arguments}
+    return {"id": call_id, "type": "function", "function": function}
+
+
+def chat(content: object = None, *calls: object, finish: str = "stop") -> dict[str, Any]:
+    """A response of OpenAI's Chat Completions."""
+    message = {"role": "assistant", "content": content, "refusal": None, "annotations": []}
+    message |= {"tool_calls": list(calls)} if calls else {}
+    return {"choices": [{"index": 0, "message": message, "finish_reason": finish}]}

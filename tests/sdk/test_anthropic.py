@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from flightlog import anthropic, carry
+from flightlog import anthropic, carry, provider, turn
 from flightlog.payload import Outcome
 from flightlog.segment import Answer, Entry, Results, Said, Sent, Slot
 from tests.sdk.tale import begun, text, tool_use
 
 
 def written(entry: Entry) -> Any:
-    line = anthropic.line(entry)
-    return None if line is None else carry.unpack(line)
+    lines = anthropic.native(entry).lines
+    return carry.unpack(lines[0]) if lines else None
 
 
 def answer(*blocks: object) -> Any:
@@ -46,7 +46,6 @@ def test_the_calls_of_a_message_are_its_tool_use_blocks_in_order() -> None:
         ("b", "rm", b"{}"),
     ]
     assert found.stop == "tool_use"
-    assert [call.input for call in anthropic.calls(message)] == [{"path": "/"}, {}]
 
 
 @pytest.mark.parametrize(
@@ -72,12 +71,12 @@ def test_a_good_call_among_broken_blocks_is_still_a_call() -> None:
 
 @pytest.mark.parametrize("raw", [b"null", b"[]", b'"x"', b"{", b'{"content":"\xff"}', b"{}"])
 def test_a_message_that_is_none_announces_nothing(raw: bytes) -> None:
-    assert anthropic.reply(Raw(raw)) == anthropic.Reply()
+    assert anthropic.reply(Raw(raw)) == provider.Reply()
 
 
 def test_repeated_ids_are_numbered_and_no_other_id_is_taken() -> None:
-    assert anthropic.unique(["a", "b"]) == ["a", "b"]
-    assert anthropic.unique(["a", "a", "a-2", "a", "b"]) == ["a", "a-3", "a-2", "a-4", "b"]
+    assert provider.unique(["a", "b"]) == ["a", "b"]
+    assert provider.unique(["a", "a", "a-2", "a", "b"]) == ["a", "a-3", "a-2", "a-4", "b"]
     assert answer(tool_use("a", n=1), tool_use("a", n=2)) == [
         tool_use("a", n=1),
         tool_use("a-2", n=2),
@@ -87,7 +86,7 @@ def test_repeated_ids_are_numbered_and_no_other_id_is_taken() -> None:
 def test_facts_of_a_response_are_its_usage_and_its_stop_reason() -> None:
     found = anthropic.read_response({"usage": {"input_tokens": 3}, "stop_reason": "end_turn"})
     assert (bytes(found.usage), found.stop) == (b'{"input_tokens":3}', "end_turn")
-    assert anthropic.read_response("odd") == anthropic.Facts(Raw(b"null"), None)
+    assert anthropic.read_response("odd") == provider.Facts(Raw(b"null"), None)
 
 
 def test_signed_blocks_are_written_byte_for_byte() -> None:
@@ -165,13 +164,14 @@ def test_a_result_that_is_none_says_so_in_words(outcome: Outcome) -> None:
 
 def test_a_call_without_result_has_a_placeholder() -> None:
     block = written(Results(1, (Slot("c"),)))["content"][0]
-    assert block == {"type": "tool_result", "tool_use_id": "c", "content": anthropic.PENDING}
+    assert block == {"type": "tool_result", "tool_use_id": "c", "content": turn.PENDING}
 
 
 def test_logs_with_other_whitespace_and_escapes_are_written_alike() -> None:
     loose = json.dumps({"role": "user", "content": "é\u2028"}, indent=2).encode()
     tight = '{"role":"user","content":"é\u2028"}'.encode()
-    assert anthropic.line(Sent(1, Raw(loose))) == anthropic.line(Sent(1, Raw(tight))) == tight
+    for raw in (loose, tight):
+        assert anthropic.native(Sent(1, Raw(raw))).lines == (tight,)
 
 
 def test_a_view_that_would_begin_with_the_assistant_begins_with_a_notice() -> None:
@@ -192,6 +192,6 @@ def test_a_view_that_would_begin_with_the_assistant_begins_with_a_notice() -> No
 
 def test_content_that_is_neither_text_nor_blocks_is_written_as_json() -> None:
     assert written(Said(1, carry.pack({"task": 1})))["content"] == '{"task":1}'
-    assert written(Said(1, carry.pack("a\ud800")))["content"] == "a\ud800"
+    assert written(Said(1, carry.pack("a\ud800")))["content"] == "a\ufffd"
     assert written(Answer(1, carry.pack({"content": "plain"})))["content"] == "plain"
     assert written(Answer(1, carry.pack({"content": {"odd": 1}}))) is None
