@@ -1,7 +1,8 @@
 """Resuming: a long session against a short one of equal context and tail, and against the floor."""
 
+import gc
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import redis.asyncio as redis
 from msgspec import Struct
@@ -61,14 +62,19 @@ async def _prepare(bed: Bed, key: str, count: int) -> Prepared:
 async def _laps(
     bed: Bed, short: Prepared, long: Prepared
 ) -> tuple[list[float], list[float], list[float]]:
-    laps: list[tuple[float, float, float]] = []
+    shorts, longs, floors = list[float](), list[float](), list[float]()
     client = redis.Redis.from_url(bed.servers.redis_url)
-    for _ in range(1 + bed.sizes.opens):
-        took = await _open(bed, short), await _open(bed, long), await _bare(bed, client, long)
-        laps.append(took)
+    turns: list[tuple[list[float], Callable[[], Awaitable[float]]]] = [
+        (shorts, lambda: _open(bed, short)),
+        (longs, lambda: _open(bed, long)),
+        (floors, lambda: _bare(bed, client, long)),
+    ]
+    for n in range(1 + bed.sizes.opens):
+        for laps, work in turns[n % 3 :] + turns[: n % 3]:
+            gc.collect()
+            laps.append(await work())
     await client.aclose()
-    shorts, longs, floors = zip(*laps[1:], strict=True)
-    return list(shorts), list(longs), list(floors)
+    return shorts[1:], longs[1:], floors[1:]
 
 
 async def _open(bed: Bed, prepared: Prepared) -> float:
