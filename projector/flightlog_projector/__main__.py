@@ -10,6 +10,9 @@ from flightlog_projector import service, settings
 
 def main() -> int:
     """Run the projector."""
+    if sys.argv[1:]:
+        sys.stderr.write("flightlog_projector takes no arguments: it is set by FLIGHTLOG_*\n")
+        return 2
     try:
         found = settings.load()
         projections = settings.projections(found)

@@ -116,9 +116,10 @@ async def test_work_that_does_not_move_fails_the_liveness_page(
     await until(is_dead)
 
 
-async def run(env: dict[str, str]) -> tuple[int, str]:
+async def run(env: dict[str, str], *arguments: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "flightlog_projector", *arguments]
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "flightlog_projector", env=env, stderr=asyncio.subprocess.PIPE
+        *command, env=env, stderr=asyncio.subprocess.PIPE
     )
     _, said = await process.communicate()
     assert process.returncode is not None
@@ -138,6 +139,11 @@ async def test_bad_settings_end_it_with_exit_code_3_and_one_line(world: World) -
         assert code == 3, variable
         assert said.count("\n") == 1, said
         assert SECRET not in said
+
+
+async def test_an_argument_is_refused_as_all_settings_are_in_the_environment(world: World) -> None:
+    code, said = await run(environment(world.nats, world.redis), "--help")
+    assert (code, said.count("\n"), "FLIGHTLOG_" in said) == (2, 1, True)
 
 
 async def test_no_bus_ends_it_with_exit_code_3_and_one_line(world: World) -> None:

@@ -123,6 +123,12 @@ def test_wrong_usage_exits_2_and_asks_nobody(arguments: list[str]) -> None:
     assert "127.0.0.1" not in ran.stderr
 
 
+def test_verify_without_a_session_names_all_its_options() -> None:
+    assert (
+        "--all" in CliRunner().invoke(app, ["verify"], env={"FLIGHTLOG_NATS_URL": NOWHERE}).stderr
+    )
+
+
 async def test_ls_without_redis_says_what_it_needs(servers: Servers) -> None:
     ran = await flightlog(servers, redis=False)("ls")
     assert (ran.code, is_one_line(ran)) == (2, True)

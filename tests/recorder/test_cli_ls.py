@@ -83,7 +83,11 @@ async def test_a_pipe_gets_whole_cells_and_no_colours(servers: Servers, log: Log
 async def test_an_empty_catalog_is_no_problem(servers: Servers, log: Log) -> None:
     await raise_floor(log, "sess_a", 0)
     ran = await flightlog(servers)("ls")
-    assert (ran.code, ran.out, ran.err) == (0, "", "flightlog: no sessions yet\n")
+    assert (ran.code, ran.out, ran.err) == (
+        0,
+        "",
+        f"flightlog: tenant {log.tenant} has no sessions yet\n",
+    )
 
 
 async def test_the_children_of_a_session_are_listed_by_their_parent(

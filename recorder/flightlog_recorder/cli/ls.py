@@ -97,7 +97,7 @@ async def _ls(where: Target, wanted: Wanted, *, json: bool) -> None:
         rows = [msgspec.structs.asdict(row) for row in page.rows]
         show_json({"sessions": rows, "after": _place(page.after), "rebuilding": rebuilding})
         return
-    _tell(page, wanted, rebuilding)
+    _tell(page, wanted, rebuilding, tenant=where.tenant)
 
 
 def _check(option: str, value: str | None, words: tuple[str, ...]) -> None:
@@ -125,7 +125,7 @@ async def _rebuilding(log: Log) -> list[str]:
     return await floor.rebuilding(log.store, log.bus.layout.streams)
 
 
-def _tell(page: Page, wanted: Wanted, rebuilding: list[str]) -> None:
+def _tell(page: Page, wanted: Wanted, rebuilding: list[str], *, tenant: str) -> None:
     now = datetime.now(UTC)
     if page.rows:
         show_table(
@@ -135,7 +135,8 @@ def _tell(page: Page, wanted: Wanted, rebuilding: list[str]) -> None:
             shrink="key labels",
         )
     else:
-        note("no such session in the catalog" if _is_narrow(wanted) else "no sessions yet")
+        none = f"tenant {tenant} has no sessions yet"
+        note("no such session in the catalog" if _is_narrow(wanted) else none)
     if page.after is not None:
         note(f"there are more: flightlog ls --after {_place(page.after)}")
     if rebuilding:

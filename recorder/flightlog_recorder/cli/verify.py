@@ -52,6 +52,8 @@ async def _verify(
 ) -> Exit:
     if every and (session or key):
         raise Usage("give one session, or --all")
+    if not (every or session or key):
+        raise Usage("name one session: its id, or --key; or give --all")
     if not every:
         target.one_session(session, key)
     outcomes: Counter[str] = Counter()
