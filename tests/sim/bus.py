@@ -1,9 +1,8 @@
 """The bus protocol over a simulated network: answers as the servers give them, when they arrive."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextvars import Context, copy_context
-from random import Random
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextvars import Context
 from typing import Any
 
 from flightlog import answer
@@ -12,78 +11,21 @@ from flightlog.bus import Message, Outgoing, Page
 from flightlog.errors import BusUnavailable
 from flightlog.layout import Layout
 from tests.sim import broker as brokers
-from tests.sim.broker import Broker, Stream
-from tests.sim.faults import Fate, Weather
-from tests.sim.loop import VirtualLoop
+from tests.sim.broker import Stream
+from tests.sim.faults import Fate
+from tests.sim.network import Ear, Heard, Network
 
 READ_TIMEOUT = 5.0  # seconds, as `flightlog.nats_bus` has it
 MAX_PAYLOAD = 1 << 20
 NOTHING = object()  # what a request is answered that is not answered
 _WHERE = "the simulated servers"
 
-Heard = Callable[[Message], Awaitable[None]]
 Reply = Callable[[Any], None]
 Serve = Callable[[Reply], None]
 
 
 class _NoAnswer(Exception):
     """The answer did not come, or the link broke; says nothing about what was done."""
-
-
-class Network:
-    """The servers, the wires to them, and a count of the steps that were taken."""
-
-    def __init__(self, loop: VirtualLoop, rng: Random, weather: Weather) -> None:
-        self.loop, self.rng, self.weather = loop, rng, weather
-        self.broker = Broker(weather.replicas)
-        self.context: Context = copy_context()  # what travels outlives the process that sent it
-        self.steps = 0
-        self.ears: dict[str, list[_Ear]] = {}
-        self.watch: Callable[[str], None] | None = None
-
-    def post(self, delay: float, callback: Callable[..., object], *args: Any) -> None:
-        """Do something later, whatever becomes of the process that asked."""
-        self.loop.call_later(delay, callback, *args, context=self.context)
-
-    def tell(self, subject: str, body: bytes, sender: "SimBus") -> None:
-        """Core NATS: whoever listens hears it, unless it is lost."""
-        starred = subject.rpartition(".")[0] + ".*"
-        for ear in (*self.ears.get(subject, ()), *self.ears.get(starred, ())):
-            if ear.bus is not sender and not ear.bus.cut:
-                if self.weather.deaf and self.rng.random() < self.weather.deaf:
-                    continue
-                self.post(self.weather.travel(), ear.hear, Message(subject, 0, body))
-
-    def change_leader(self) -> None:
-        """What is proposed is stored by the next leader, or gone; nobody is told which."""
-        for stream in self.broker.streams.values():
-            for settle in list(stream.proposed.values()):
-                settle(self.rng.random() < 0.5)
-            stream.proposed.clear()
-
-
-class _Ear:
-    def __init__(self, bus: "SimBus", subject: str, heard: Heard) -> None:
-        self.bus, self._subject, self._heard = bus, subject, heard
-        self._context = copy_context()  # the listener's own process
-        self._tasks: dict[asyncio.Task[None], None] = {}
-        bus.net.ears.setdefault(subject, []).append(self)
-
-    def hear(self, message: Message) -> None:
-        self.bus.net.loop.call_soon(self._start, message, context=self._context)
-
-    def _start(self, message: Message) -> None:
-        task = self.bus.net.loop.create_task(self._hear(message), context=self._context)
-        self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
-
-    async def _hear(self, message: Message) -> None:
-        await self._heard(message)
-
-    async def close(self) -> None:
-        ears = self.bus.net.ears[self._subject]
-        if self in ears:
-            ears.remove(self)
 
 
 class SimBus:
@@ -296,8 +238,8 @@ class SimBus:
         """No answer will come: the asker's own timer ends it."""
         self.net.loop.call_at(limit, _expire, done, context=self._context)
 
-    async def listen(self, subject: str, heard: Heard) -> _Ear:
-        return _Ear(self, subject, heard)
+    async def listen(self, subject: str, heard: Heard) -> Ear:
+        return Ear(self.net, self, subject, heard)
 
     async def say(self, subject: str, body: bytes) -> None:
         if not self.cut:

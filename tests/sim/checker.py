@@ -13,6 +13,8 @@ from tests.sim.broker import Entry
 from tests.sim.oracle import Told
 from tests.sim.world import TENANT, World
 
+_OPENING = 60.0  # virtual seconds that an opening which began before may go on
+
 
 class Checker:
     """Looks at a world that has come to rest, with every replica up to date."""
@@ -29,19 +31,30 @@ class Checker:
         for exc in self.world.loop.unheard:
             self._violated(f"nobody heard of {type(exc).__name__}: {exc}")
         self._check_keys()
-        for subject in list(self.log.subjects):
-            parsed = names.parse_log_subject(subject)
-            entries = self.log.entries(subject)
-            if parsed is not None and entries:
-                await self._check(parsed[1], entries)
+        parsed = [names.parse_log_subject(subject) for subject in self.log.subjects]
+        for session in dict.fromkeys(each[1] for each in parsed if each is not None):
+            base, live = (self._entries(session, part) for part in ("base", "live"))
+            if not base or self._check_base(session, base, live):
+                await self._check(session, [*base[:-1], *live])
+
+    def _entries(self, session: str, part: str) -> list[Entry]:
+        return self.log.entries(names.log_subject(TENANT, session, part))
+
+    def _check_base(self, session: str, base: list[Entry], live: list[Entry]) -> bool:
+        """Whether the base is sealed: only then is there a session, and anything behind it."""
+        sealed = oracle.is_seal(base[-1])
+        if live and not (sealed and base[-1].sequence < live[0].sequence):
+            self._violated(f"{session} is written to, and its base is not sealed")
+        return sealed
 
     async def _check(self, session: str, entries: list[Entry]) -> None:
         told = [found for entry in entries if (found := oracle.told(entry)) is not None]
         if len(told) < len(entries):
             self._check_grave(session, entries)
             return
+        self._check_losing(session, told)
         counted = oracle.chain(told)
-        events = await self._read(session, sound=oracle.explained(told))
+        events = await self._read(session, sound=oracle.explained(told, counted))
         if events is None:
             return
         if [event.digest for event in events] != [each.digest for each in counted]:
@@ -75,6 +88,14 @@ class Checker:
             return None
         return events
 
+    def _check_losing(self, session: str, told: list[Told]) -> None:
+        """Nobody who opens the session behind a loss goes on with what was lost."""
+        lost, late = self._lost(), self.log.lost_at
+        later = {each.process for each in self.records.openings if each.began > late}
+        for each in told:
+            if each.number and each.prev in lost and each.entry.author in later:
+                self._violated(f"{session}: {each.entry.author} took over what was lost")
+
     def _check_grave(self, session: str, entries: list[Entry]) -> None:
         """Nothing is written, and nobody opens, behind a tombstone."""
         stone = next(entry for entry in entries if oracle.told(entry) is None)
@@ -82,7 +103,7 @@ class Checker:
             self._violated(f"{session} is purged, and written again")
         stored_at = self.log.times[stone.op - 1]
         for opening in self.records.openings:
-            if opening.session == session and opening.at > stored_at + 60.0:
+            if opening.session == session and opening.at > stored_at + _OPENING:
                 self._violated(f"{opening.process} opened {session}, which is purged")
 
     def _check_order(self, session: str, counted: list[Told]) -> None:
@@ -93,6 +114,8 @@ class Checker:
                 if each.number != number + 1:
                     self._violated(f"{session}: writer {each.number} follows writer {number}")
                 owner, number = each.entry.author, each.number
+            elif each.entry.message.subject.endswith(".base"):
+                continue  # it happened elsewhere
             elif each.entry.author != owner:
                 who = each.entry.author
                 self._violated(f"{session}: seq {each.seq} is by {who}, the writer is {owner}")
@@ -134,7 +157,7 @@ class Checker:
             found = stored.get((note.process, note.n), "")
             if note.fate == "acked" and found != note.digest:
                 self._violated(f"note {note.n} of {note.process} was acked and is not there")
-            elif note.fate in ("refused", "fenced") and found:
+            elif note.fate in ("refused", "fenced") and found and not lost:
                 self._violated(f"note {note.n} of {note.process} counts, it was told {note.why}")
 
     def _check_losses(self, session: str, entries: list[Entry]) -> None:
@@ -146,6 +169,8 @@ class Checker:
                 mine = [entry.sequence for entry in entries if entry.author == loss.process]
                 last = mine[-1] if mine else 0
                 others = [e for e in entries if last < e.sequence <= loss.last_sequence]
+                if loss.error == "Fenced":
+                    others = [e for e in others if self.log.times[e.op - 1] >= loss.since]
                 if loss.error == "LogCorrupt" or not any(_takes_over(each) for each in others):
                     self._violated(f"{loss.process} was told {loss.error}, and nobody took over")
 
@@ -185,13 +210,14 @@ class Checker:
         if not events:
             return
         event = self.world.rng.choice(events)
+        sealed = len(self._entries(session, "base")) - 1
         taken = Snapshot(
             projection=SESSION.name,
             version=SESSION.version,
             schema=event.v,
             seq=event.seq,
             sequence=event.sequence,
-            part="live",
+            part="base" if event.seq <= sealed else "live",
             read_to=event.sequence,
             digest=event.digest,
             writers=states[event.seq].writers,

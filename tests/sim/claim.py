@@ -2,9 +2,10 @@
 
 import asyncio
 
-from flightlog.errors import FlightlogError, LogCorrupt, SessionEnded, Suspended
+from flightlog.errors import Fenced, FlightlogError, LogCorrupt, SessionEnded, Suspended
 from flightlog.session import Session
 from tests.sim.harness import Harness
+from tests.sim.outsider import Importer
 from tests.sim.world import World
 
 _SECONDS = 120.0  # virtual, until a session that is not claimed counts as unclaimable
@@ -28,15 +29,24 @@ class Claimer(Harness):
 async def claim_all(world: World) -> None:
     """Claim the session of every key; what others asked of it meanwhile is done first."""
     world.weather.stale = 0.0
-    for key in world.keys:
+    for key in world.imported:
+        await _import(world, key)
+    for key in (*world.keys, *world.imported):
         for _ in range(_TRIES):
             try:
                 await _claim(world, key)
-            except (Suspended, SessionEnded):
+            except (Suspended, SessionEnded, Fenced):
                 continue
             break
         else:
             world.violated(f"{key} cannot be claimed: it ends or is suspended every time")
+
+
+async def _import(world: World, key: str) -> None:
+    """Whatever dead importers left: two more runs give it up, and do it."""
+    for _ in range(2):
+        process = world.process("importer")
+        await world.run(process, Importer(world, process, key).live())
 
 
 async def _claim(world: World, key: str) -> None:
@@ -44,8 +54,8 @@ async def _claim(world: World, key: str) -> None:
     claimer = Claimer(world, process, key)
     try:
         await asyncio.wait_for(world.run(process, claimer.live()), _SECONDS)
-    except (Suspended, SessionEnded):
-        raise
+    except (Suspended, SessionEnded, Fenced):
+        raise  # somebody had asked for that, or the last words of a dead process came late
     except LogCorrupt as exc:
         if world.weather.tamper not in ("rollback", "damage"):
             world.violated(f"{key} cannot be claimed: {exc}")

@@ -7,7 +7,7 @@ from random import Random
 from tests.sim.agent import Agent
 from tests.sim.burst import Burst
 from tests.sim.harness import Harness
-from tests.sim.outsider import Folder, Purger, Speaker
+from tests.sim.outsider import Folder, Importer, Purger, Speaker
 from tests.sim.process import Process
 from tests.sim.world import World
 
@@ -58,7 +58,10 @@ class Director:
     def _start(self) -> bool:
         if len(self.world.alive()) >= _MOST_ALIVE:
             return False
-        self.start(self.rng.choice(_ROLES), self.rng.choice(self.world.keys))
+        world = self.world
+        key = self.rng.choice((*world.keys, *world.imported))
+        imports = key in world.imported and self.rng.random() < 0.5
+        self.start(Importer if imports else self.rng.choice(_ROLES), key)
         return True
 
     def start(self, role: type[Harness], key: str) -> None:
@@ -155,13 +158,14 @@ class Director:
         return True
 
     def _damage(self) -> bool:
-        """A message in the middle of a session is gone, or says something else."""
+        """A message in the middle of a session is gone, or one anywhere says something else."""
         log = self.net.broker.log
         long = [each for each in sorted(log.subjects) if len(log.entries(each)) > 3]
         if not long:
             return False
-        entries = log.entries(self.rng.choice(long))
-        entry = self.rng.choice(entries[:-1])
+        entries, edited = log.entries(self.rng.choice(long)), self.rng.random() < 0.7
+        last = edited and self.rng.random() < 0.5
+        entry = entries[-1] if last else self.rng.choice(entries[:-1])
         self.world.trace(f"damaged {entry.sequence}")
-        log.spoil(entry, self.world.loop.time(), edited=self.rng.random() < 0.5)
+        log.spoil(entry, self.world.loop.time(), edited=edited)
         return True

@@ -4,7 +4,7 @@ from random import Random
 from typing import Literal
 
 Fate = Literal["fine", "lost", "late", "ack lost", "odd", "busy"]
-Tamper = Literal["", "leak", "rollback", "damage", "purge"]
+Tamper = Literal["", "leak", "rollback", "damage", "purge", "import"]
 Table = tuple[tuple[Fate, float], ...]
 
 _APPEND: Table = (
@@ -22,7 +22,7 @@ class Weather:
     """How rough a seed is. `calm` ends all faults but the lag, which is how a cluster is.
 
     `tamper` is what most seeds do not have: a broker that lets stale appends through, that forgets
-    its last messages or damages one; or somebody who purges.
+    its last messages or damages one; or somebody who purges, or imports.
     """
 
     def __init__(self, rng: Random, replicas: int) -> None:
@@ -37,7 +37,7 @@ class Weather:
         self.deaf = rng.choice((0.0, 0.1, 1.0))  # of hints
         self.page = rng.choice((3, 20, 1000))  # messages
         self.tamper: Tamper = rng.choices(
-            ("", "leak", "rollback", "damage", "purge"), (80, 8, 4, 3, 5)
+            ("", "leak", "rollback", "damage", "purge", "import"), (75, 8, 4, 3, 5, 5)
         )[0]
         self.leak = rng.choice((0.1, 0.5)) if self.tamper == "leak" else 0.0
 

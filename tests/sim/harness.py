@@ -86,13 +86,13 @@ class Harness:
                 signals=(),
                 deadline=deadline,
             ) as session:
-                self._opened(session)
+                self._opened(session, began)
                 try:
                     yield session
                 finally:
                     self._keep_state(session)
         except FlightlogError as exc:
-            self.lost(exc)
+            self.lost(exc, since=0.0 if self._session else began)
             if not self._session:
                 limit = deadline + _OPENING_SLACK
                 self.world.check_deadline(self.process, "opening", began, limit)
@@ -100,10 +100,11 @@ class Harness:
         finally:
             await log.close()
 
-    def _opened(self, session: Session) -> None:
+    def _opened(self, session: Session, began: float) -> None:
         self._session = session.id
-        at = self.loop.time()
-        self.records.openings.append(Opening(self.process.name, self.key, session.id, at))
+        self.records.openings.append(
+            Opening(self.process.name, self.key, session.id, began, self.loop.time())
+        )
         self.world.ids[self.key] = session.id
 
     def _on_event(self, event: Event) -> None:
@@ -130,12 +131,15 @@ class Harness:
         )
         self.records.folds.append(held)
 
-    def lost(self, exc: FlightlogError) -> None:
-        """Remember being told that the session is another's, gone or damaged."""
+    def lost(self, exc: FlightlogError, *, since: float = 0.0) -> None:
+        """Remember being told that the session is another's, gone or damaged.
+
+        Who opens a session is fenced by those alone who took over `since` then.
+        """
         if isinstance(exc, Fenced | SessionPurged | LogCorrupt):
             session, name = getattr(exc, "session", ""), type(exc).__name__
             last = self.world.net.broker.log.last
-            self.records.losses.append(Loss(self.process.name, session, name, last))
+            self.records.losses.append(Loss(self.process.name, session, name, last, since))
 
     def ran(self, session: str, announced_by: int | None, call_id: str) -> None:
         """Remember a side effect."""

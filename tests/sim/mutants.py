@@ -6,15 +6,14 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from flightlog import inbox
+from flightlog import opening
+from flightlog import state as states
 from flightlog.answer import Acked, Answer, Conflict, Unclear
 from flightlog.bus import Message
 from flightlog.chain import Chain
 from flightlog.errors import Fenced
 from flightlog.event import Event, decode
-from flightlog.inbox import Received
 from flightlog.reading import Reading
-from flightlog.ruling import Owed
 from flightlog.state import SessionState
 from flightlog.writer import Action, Failed, Writer
 from tests.sim.broker import FULL, Broker, Stream
@@ -23,7 +22,7 @@ Patch = tuple[object, str, object]
 
 MOST_SEEDS = 1_000  # in which each must be missed
 
-_refusal, _answered, _events_for = Broker.refusal, Writer.answered, inbox.events_for
+_refusal, _answered = Broker.refusal, Writer.answered
 
 
 def _no_expectation(broker: Broker, stream: Stream, subject: str, expected: int) -> bytes | None:
@@ -85,9 +84,20 @@ def _any_anchor(reading: Any, message: Message) -> bool:
     return bool(message.sequence == reading._anchor.sequence)
 
 
-def _every_item(state: SessionState, received: Received, **options: Any) -> list[Owed]:
-    """An item that is recorded already is recorded again."""
-    return _events_for(replace(state, inbox=0), received, **options)
+def _no_place(state: SessionState, taken: int | None) -> int:
+    """How far the inbox is taken is not remembered."""
+    del state, taken
+    return 0
+
+
+async def _as_far_as_seen(bus: Any, wanted: Any, snapshot: Any) -> Any:
+    """A replica's end is taken for the log's."""
+    return await opening.fold(bus, wanted.tenant, wanted.id, snapshot)
+
+
+def _no_seal(reading: Reading) -> bool:
+    del reading
+    return False  # a base counts as it stands
 
 
 MUTANTS: dict[str, Patch] = {
@@ -100,7 +110,9 @@ MUTANTS: dict[str, Patch] = {
     "the same bytes again": (Writer, "answered", _composed_anew),
     "the compare-and-set of keys": (Broker, "refusal", _no_compare),
     "the snapshot's own event": (Reading, "_is_anchor", _any_anchor),
-    "items once": (inbox, "events_for", _every_item),
+    "the leader's end": (opening, "_to_the_end", _as_far_as_seen),
+    "the seal": (Reading, "_base_open", property(_no_seal)),
+    "the place in the inbox": (states, "_inbox", _no_place),
 }
 
 

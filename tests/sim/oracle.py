@@ -1,5 +1,6 @@
 """The reader's rule once more, written from DESIGN section 4 alone: the checker's own opinion."""
 
+from bisect import bisect_left
 from typing import Any
 
 import msgspec
@@ -47,6 +48,11 @@ def told(entry: Entry) -> Told | None:
     return Told(entry, digest_of(body), said.seq, said.prev, said.type, payload)
 
 
+def is_seal(entry: Entry) -> bool:
+    """Whether the entry ends a base."""
+    return _decode(entry.message.body).type == "seal"
+
+
 def chain(told: list[Told]) -> list[Told]:
     """The events that count, of everything that is stored on the subject, in stream order."""
     after = _by_place(told)
@@ -62,8 +68,12 @@ def chain(told: list[Told]) -> list[Told]:
     return counted
 
 
-def explained(told: list[Told]) -> bool:
-    """Whether every event can be reached from the first: else something is missing or changed."""
+def explained(told: list[Told], counted: list[Told]) -> bool:
+    """Whether every event can be reached from the first: else something is missing or changed.
+
+    What branches off at a seq that was passed already may have lost its root: readers do not keep
+    the digests of all that they have read, so they take it for a stray like any other.
+    """
     after = _by_place(told)
     reached: set[int] = set()
     places: list[tuple[int, str | None]] = [(1, None)]
@@ -72,7 +82,11 @@ def explained(told: list[Told]) -> bool:
             if each.entry.sequence not in reached:
                 reached.add(each.entry.sequence)
                 places.append((each.seq + 1, each.digest))
-    return len(reached) == len(told)
+    sequences = [each.entry.sequence for each in counted]
+    return all(
+        each.entry.sequence in reached or each.seq <= bisect_left(sequences, each.entry.sequence)
+        for each in told
+    )
 
 
 def _by_place(told: list[Told]) -> dict[tuple[int, str | None], list[Told]]:

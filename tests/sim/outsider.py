@@ -1,16 +1,19 @@
-"""Processes that never write a session: they speak to it, fold it, or purge it."""
+"""Processes that never write a live session: they speak to it, fold it, purge it, import it."""
 
 import asyncio
 from typing import cast
 
-from flightlog import carry, inbox
+from flightlog import carry, inbox, keys, seal
 from flightlog.errors import BusUnavailable, FlightlogError
 from flightlog.inbox import Item as InboxItem
+from flightlog.keys import Entry
 from flightlog.log import Log
 from flightlog.nats_bus import NatsBus
+from flightlog.writer import Draft
 from flightlog_recorder.purge.purge import Reason, purge
 from tests.sim.harness import Harness
 from tests.sim.records import Item
+from tests.sim.world import TENANT
 
 _HELLO = carry.pack("hello")
 
@@ -80,6 +83,31 @@ class Folder(Outsider):
 
     async def act(self, log: Log, session: str) -> None:
         await self.world.look(log, self.process, session)
+
+
+class Importer(Harness):
+    """Writes a base and seals it; one that a dead importer left is given up first."""
+
+    async def live(self) -> None:
+        bus = cast("NatsBus", self.process.bus)
+        try:
+            entry = await keys.claim(bus, TENANT, self.key, made_by="import")
+            if entry.made_by == "import":
+                await self._take(bus, entry)
+        except FlightlogError as exc:
+            self.world.trace(f"{self.process.name} ends: {type(exc).__name__} {exc}")
+
+    async def _take(self, bus: NatsBus, entry: Entry) -> None:
+        base = await seal.look(bus, TENANT, entry.id)
+        if base.standing == "absent":
+            drafts = [Draft("note", carry.pack({"by": "import", "n": n})) for n in range(9)]
+            await seal.write_base(bus, TENANT, entry.id, drafts)
+            return
+        await asyncio.sleep(self.a_while())
+        if base.standing != "sealed":
+            await seal.abandon(
+                bus, TENANT, entry.id, key=self.key, entry=entry, by="p", why="its author is gone"
+            )
 
 
 class Purger(Outsider):

@@ -3,8 +3,9 @@
 from contextvars import Context, copy_context
 
 from flightlog import clock
-from tests.sim.bus import Network, SimBus
+from tests.sim.bus import SimBus
 from tests.sim.loop import NEVER, OWNER, Owner
+from tests.sim.network import Network
 
 EPOCH = 1_770_000_000  # seconds; any will do
 

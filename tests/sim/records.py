@@ -60,6 +60,7 @@ class Loss:
     session: str
     error: str
     last_sequence: int
+    since: float  # virtual time from which another must have taken over
 
 
 @dataclass(slots=True)
@@ -79,6 +80,7 @@ class Opening:
     process: str
     key: str
     session: str
+    began: float
     at: float
 
 

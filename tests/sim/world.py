@@ -10,9 +10,9 @@ from flightlog.errors import FlightlogError
 from flightlog.log import Log
 from flightlog.snapshot import SESSION, Snapshot
 from flightlog.store import Store
-from tests.sim.bus import Network
 from tests.sim.faults import Weather
 from tests.sim.loop import NEVER, VirtualLoop
+from tests.sim.network import Network
 from tests.sim.process import Process
 from tests.sim.records import Fold, Records
 from tests.sim.redis import Snapshots
@@ -37,6 +37,7 @@ class World:
         self.records = Records()
         self.ids: dict[str, str] = {}
         self.keys = [f"k{n}" for n in range(self.rng.choice((1, 1, 2)))]
+        self.imported = ["i0"] if self.weather.tamper == "import" else []
         self.lives: dict[Process, asyncio.Task[None]] = {}
         self._processes: list[Process] = []
         self.over = False
