@@ -5,7 +5,10 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
+import msgspec
+
 from flightlog import clock
+from flightlog import payload as payloads
 from flightlog.bus import Bus
 from flightlog.errors import BusUnavailable, FlightlogError, NotPermitted, TooLarge
 from flightlog.event import Event
@@ -77,7 +80,7 @@ class Appender:
             raise self.error
         limit = self._bus.max_payload - HEADER_ROOM
         if draft.size > limit:
-            raise TooLarge(f"the payload of {draft.type}", draft.size, limit)
+            raise TooLarge(f"{_largest(draft)} of {draft.type}", draft.size, limit)
 
     async def _enqueue(self, draft: Draft) -> asyncio.Future[Event]:
         while self._queued_bytes and self._queued_bytes + draft.size > QUEUE_BYTES:
@@ -205,3 +208,14 @@ def pause(attempt: int) -> float:
     """Seconds before try `attempt` + 1: doubling, half of it jitter."""
     most: float = min(_PAUSE_FIRST * 2 ** min(attempt, _DOUBLINGS), _PAUSE_MOST)
     return most / 2 + clock.fraction() * most / 2
+
+
+def _largest(draft: Draft) -> str:
+    """The payload's largest field, by name; types of our own may hold anything."""
+    try:
+        fields = msgspec.json.decode(draft.payload, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return "the payload"
+    if draft.type not in payloads.TYPES or not fields:
+        return "the payload"
+    return max(fields, key=lambda name: len(fields[name]))

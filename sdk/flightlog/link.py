@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import re
+import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator
 from typing import Any, Self
@@ -156,8 +157,7 @@ class Link:
         reason = self._last_error
         if reason is not None and _UNWELCOME.search(str(reason).lower()):
             return NotPermitted(f"NATS at {self.where} refused the credentials")
-        why = type(reason).__name__ if reason else "no answer"
-        return BusUnavailable(self.where, f"{why} while connecting")
+        return BusUnavailable(self.where, _told(reason))
 
     def _on_error(self, client: _Client, exc: Exception) -> None:
         text = str(exc).lower()
@@ -296,3 +296,16 @@ async def _close(client: _Client) -> None:
     with contextlib.suppress(Exception):  # nats-py raises ConnectionResetError and others
         await asyncio.wait_for(client.close(), _CLOSE_TIMEOUT)
     client.drop_transport()
+
+
+def _told(reason: Exception | None) -> str:
+    """Why there is no connection, in words; the text of other errors may quote an address."""
+    match reason:
+        case None | TimeoutError() | nats.errors.TimeoutError():
+            return "nothing answers there"
+        case ConnectionRefusedError():
+            return "nothing listens there"
+        case socket.gaierror():
+            return "the host name is not known"
+        case _:
+            return f"{type(reason).__name__} while connecting"

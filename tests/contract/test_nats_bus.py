@@ -303,7 +303,7 @@ async def test_without_echo_a_writer_hears_others_and_not_itself(nats_url: str) 
 
 async def test_no_bus_is_one_clear_error_in_time(free_port: int) -> None:
     began = time.monotonic()
-    with pytest.raises(BusUnavailable, match=f"127.0.0.1:{free_port}: ConnectionRefusedError"):
+    with pytest.raises(BusUnavailable, match=f"127.0.0.1:{free_port}: nothing listens there"):
         await connect_bus(f"nats://secret-token@127.0.0.1:{free_port}", timeout=0.5)
     assert time.monotonic() - began < 0.5 + QUICKLY
 

@@ -156,3 +156,12 @@ async def test_help_names_every_command() -> None:
     commands = ("up", "provision", "ls", "show", "tail", "resolve", "export", "verify", "import")
     assert ran.code == 0
     assert all(f" {name} " in ran.out for name in commands)
+
+
+@pytest.mark.parametrize("options", [("--tenant", ""), ("--tenant", "a.b"), ("--prefix", "a b")])
+async def test_a_tenant_or_a_prefix_that_cannot_be_meant_is_wrong_usage(
+    servers: Servers, options: tuple[str, str]
+) -> None:
+    done = await flightlog(servers)(*options, "verify", "--all")
+    assert (done.code, done.out) == (2, "")
+    assert "Traceback" not in done.err

@@ -138,7 +138,7 @@ def _tell(page: Page, wanted: Wanted, rebuilding: list[str], *, tenant: str) -> 
         none = f"tenant {tenant} has no sessions yet"
         note("no such session in the catalog" if _is_narrow(wanted) else none)
     if page.after is not None:
-        note(f"there are more: flightlog ls --after {_place(page.after)}")
+        note(f"there are more: the same command with --after {_place(page.after)}")
     if rebuilding:
         note(f"the catalog is being rebuilt ({', '.join(rebuilding)}): sessions may be missing")
 

@@ -53,13 +53,24 @@ class Target:
 
 
 def read(nats: str | None, redis: str | None, tenant: str | None, prefix: str | None) -> Target:
-    """The target that options and environment name."""
-    return Target(
-        nats=nats or DEFAULT_NATS,
-        redis=redis or None,
-        tenant=tenant or "default",
-        prefix=prefix or names.PREFIX,
-    )
+    """The target that options and environment name; ends the command if they cannot be meant."""
+    try:
+        return Target(
+            nats=nats or DEFAULT_NATS,
+            redis=redis or None,
+            tenant="default" if tenant is None else names.token("tenant", tenant),
+            prefix=names.PREFIX if prefix is None else _prefix(prefix),
+        )
+    except FlightlogError as exc:
+        stop(exc)
+
+
+def _prefix(text: str) -> str:
+    if not all(
+        part and part.isprintable() and not set(part) & set(" *>") for part in text.split(".")
+    ):
+        raise Usage("--prefix is a NATS subject without wildcards or spaces, such as flightlog.v1")
+    return text
 
 
 def of(context: typer.Context) -> Target:

@@ -153,7 +153,8 @@ def _snapshot(held: Stored, folded: Folded[Replayed]) -> list[Finding]:
     if held.value is None:
         return []
     if held.snapshot is None:
-        return [Finding("snapshot", "the stored snapshot is garbage; it is ignored, and rewritten")]
+        said = "the stored snapshot is garbage; it is ignored until the next one replaces it"
+        return [Finding("snapshot", said)]
     found, place = held.snapshot, folded.state.places.get(held.snapshot.seq)
     if place is None or (place.sequence, place.state.digest) != (found.sequence, found.digest):
         what = f"the snapshot at seq {found.seq} stands on another event than the log has there"
