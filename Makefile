@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test check bench soak crash-matrix wheel-check format clean
+.PHONY: demo test check bench soak crash-matrix mutants wheel-check format clean
 
 .venv: $(STAMP)
 
@@ -41,6 +41,9 @@ soak: $(STAMP)
 
 crash-matrix: $(STAMP)
 	$(BIN)/python -m tests.matrix
+
+mutants: $(STAMP)
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 wheel-check: $(STAMP)
 	@$(BIN)/python tests/wheel_check.py
