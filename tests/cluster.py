@@ -1,5 +1,6 @@
 """A NATS cluster of three nodes on loopback, for whatever needs replicas."""
 
+import contextlib
 import json
 import secrets
 import time
@@ -13,6 +14,8 @@ from flightlog_recorder.embedded.endpoint import LOOPBACK
 SIZE = 3
 HEALTH_DEADLINE = 20.0  # seconds; the first election takes about one
 HEALTH_POLL = 0.02  # seconds
+MENDING_DEADLINE = 8.0  # seconds; a replica that comes back at all takes about two
+STARTS = 5
 
 
 class Node(Server):
@@ -70,14 +73,30 @@ class Cluster:
             node.start()
         self.wait_until_healthy()
 
-    def wait_until_healthy(self) -> None:
+    def wait_until_healthy(self, *, timeout: float = HEALTH_DEADLINE) -> None:
         """Wait until every running node is current."""
-        deadline = time.monotonic() + HEALTH_DEADLINE
+        deadline = time.monotonic() + timeout
         for node in self.nodes:
             while node.running and not node.healthy:
                 if time.monotonic() > deadline:
                     raise ServerFailed(node.name, node.log, "it did not become healthy")
                 time.sleep(HEALTH_POLL)
+
+    def bring_back(self, node: Node) -> int:
+        """Start a node that was killed and wait until it is current; returns how many starts.
+
+        nats-server 2.15 may fail to mend the end of an s2-compressed store that it was killed over
+        ("smb.truncate: ... s2: corrupt input"): that replica stays out until it is started again.
+        """
+        for starts in range(1, STARTS):
+            node.start()
+            with contextlib.suppress(ServerFailed):
+                self.wait_until_healthy(timeout=MENDING_DEADLINE)
+                return starts
+            node.kill()
+        node.start()
+        self.wait_until_healthy()
+        return STARTS
 
     def kill(self) -> None:
         """Kill all nodes."""

@@ -5,46 +5,13 @@ from typing import Any
 
 import pytest
 
-from flightlog import BusUnavailable, Event, Session, connect
+from flightlog import BusUnavailable, connect
 from flightlog_recorder.embedded import Server
-from tests.scripted import TENANT, Model, chain_is_whole, says, stored, types, until
+from tests.scripted import TENANT, Model, says, stored, types, until
+from tests.system.load import Load, acks_of_each, restart
 
 # A killed broker is back within two seconds on an idle machine.
 pytestmark = pytest.mark.timeout(90)
-
-
-class Load:
-    """One session's appends, several at a time, until told to stop."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.acked: dict[int, str] = {}
-        self.sent = 0
-        self.stopped = False
-
-    async def run(self, *, width: int) -> None:
-        await asyncio.gather(*(self._chain() for _ in range(width)))
-
-    async def _chain(self) -> None:
-        while not self.stopped:
-            self.sent += 1
-            event: Event = await self.session.append("note", {"n": self.sent})
-            assert event.seq not in self.acked
-            self.acked[event.seq] = event.digest
-
-
-async def acks_of_each(loads: list[Load], more: int) -> None:
-    """Wait until each load has that many more acks."""
-    wanted = [len(load.acked) + more for load in loads]
-    await until(
-        lambda: all(len(load.acked) >= n for load, n in zip(loads, wanted, strict=True)),
-        timeout=30,
-    )
-
-
-async def restart(server: Server) -> None:
-    await asyncio.to_thread(server.kill)
-    await asyncio.to_thread(server.start)
 
 
 async def test_what_was_acked_is_stored_once_and_in_order_over_five_kills(
@@ -64,11 +31,7 @@ async def test_what_was_acked_is_stored_once_and_in_order_over_five_kills(
                 load.stopped = True
             await asyncio.gather(*running)
         for load in loads:
-            events = await stored(log, load.session.id)
-            assert chain_is_whole(events)
-            notes = {event.seq: event.digest for event in events if event.type == "note"}
-            assert notes == load.acked
-            assert (await log.fold(load.session.id)).strays == ()
+            await load.check(log)
 
 
 async def test_a_whole_turn_goes_on_over_a_broker_that_comes_back(nats_server: Server) -> None:
