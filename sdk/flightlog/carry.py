@@ -11,6 +11,7 @@ import msgspec
 from flightlog.errors import InvalidEvent, InvalidValue
 
 MARK = "$flightlog"
+_MARK = MARK.encode()
 # Go and Node parse deeper, but CPython's json gives up near 1,000 frames, harness stack included.
 MAX_DEPTH = 256
 _PLACE = 80  # characters of a value's place that an error shows
@@ -44,7 +45,7 @@ def unpack(raw: msgspec.Raw | bytes) -> Any:
     """
     try:
         value = _read(raw)
-        return _unmark(value) if MARK.encode() in bytes(raw) else value
+        return _unmark(value) if _MARK in bytes(raw) else value
     except (RecursionError, ValueError) as exc:
         raise InvalidEvent(f"its payload cannot be read ({type(exc).__name__})") from None
 
@@ -55,7 +56,7 @@ def shown(raw: msgspec.Raw | bytes) -> Any:
     Other marks stay as they are. Raises `msgspec.DecodeError` or `UnicodeDecodeError`.
     """
     value = _decode(raw)
-    return _replaced(value) if MARK.encode() in bytes(raw) else value
+    return _replaced(value) if _MARK in bytes(raw) else value
 
 
 def _replaced(value: Any) -> Any:

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from flightlog import providers, view
 from flightlog.provider import Provider
-from flightlog.segment import SIZE, Entries, Entry, Results, Said, Sent, Slot, of
+from flightlog.segment import Entries, Entry, Results, Said, Sent, Slot, of
+from flightlog.view import Stretch
 
 Edit = tuple[int, int]
 
@@ -23,9 +24,10 @@ def edited(
     """
     if not edits:
         return entries
-    kept, spans = _prefix(entries, edits, provider)
+    found = view.stretches(entries, provider)
+    kept, spans = _prefix(entries, edits, found, provider)
     placed = view.placed(entries, provider) if any(start >= 0 for start, _ in spans) else []
-    sizes = [len(each.lines) for each in view.by_entry(entries, provider)] if placed else []
+    sizes = [len(each.lines) for stretch in found for each in stretch.written] if placed else []
     unsent, more = list(rest), list[Entry]()
     for start, count in spans:
         if start < 0:
@@ -35,7 +37,7 @@ def edited(
         for at, lines in _runs(placed[start : max(start, start + count)]):
             is_entry = at >= 0 and len(lines) == sizes[at]
             more += [entries[at]] if is_entry else _as_sent(lines, seq, provider)
-    return _joined(kept, more, seq, provider)
+    return kept.add(*_joined(more, seq, provider))
 
 
 def _runs(placed: Sequence[view.Placed]) -> Iterable[tuple[int, list[bytes]]]:
@@ -47,15 +49,13 @@ def _as_sent(lines: Sequence[bytes], seq: int, provider: Provider) -> list[Entry
     return [Sent(seq, Raw(line), provider.NAME) for line in lines]
 
 
-def _joined(kept: Entries, more: list[Entry], seq: int, provider: Provider) -> Entries:
-    """Both, results in a row as one entry: together they answer one message."""
-    if kept and more and _gives(more[0], provider) and _gives(kept[len(kept) - 1], provider):
-        kept, more = kept.take(len(kept) - 1), [kept[len(kept) - 1], *more]
+def _joined(entries: Sequence[Entry], seq: int, provider: Provider) -> list[Entry]:
+    """The entries, results in a row as one: together they answer one message."""
     joined = list[Entry]()
-    for gives, run in groupby(more, key=lambda entry: _gives(entry, provider)):
+    for gives, run in groupby(entries, key=lambda entry: _gives(entry, provider)):
         found = list(run)
         joined += [_as_one(found, seq, provider)] if gives and len(found) > 1 else found
-    return kept.add(*joined)
+    return joined
 
 
 def _gives(entry: Entry, provider: Provider) -> bool:
@@ -69,33 +69,36 @@ def _as_one(run: Sequence[Entry], seq: int, provider: Provider) -> Entry:
 
 
 def _prefix(
-    entries: Entries, edits: Sequence[Edit], provider: Provider
+    entries: Entries, edits: Sequence[Edit], found: Sequence[Stretch], provider: Provider
 ) -> tuple[Entries, Sequence[Edit]]:
     """What a first span from 0 keeps, sharing its segments, and the spans that are left."""
     start, count = edits[0]
-    opened = len(_opening(entries, provider))
-    wanted, at = count - opened, 0
-    if start != 0 or wanted <= 0 or not view.is_whole(entries, provider):
+    wanted, at = count - _opening(found, provider), 0
+    if start != 0 or wanted <= 0 or not view.is_whole(entries, found):
         return Entries(), edits
-    for segment in entries.closed:
-        size = view.of_segment(segment, provider).size
-        if size >= wanted:
+    for stretch in found:
+        if len(stretch.lines) >= wanted:
+            more, wanted = _fitting(stretch, wanted)
+            at += more
             break
-        wanted, at = wanted - size, at + SIZE
-    for entry in entries.after(at):
-        size = len(view.written(entry, provider).lines)
-        if wanted < size or wanted <= 0:
-            break
-        wanted, at = wanted - size, at + 1
+        wanted, at = wanted - len(stretch.lines), at + len(stretch.written)
     left = [(count - wanted, wanted)] if wanted > 0 else []
     return entries.take(at), [*left, *edits[1:]]
 
 
-def _opening(entries: Entries, provider: Provider) -> list[bytes]:
-    for each in view.by_entry(entries, provider):
-        if each.lines:
-            return provider.opening(each.lines[0])
-    return []
+def _fitting(stretch: Stretch, wanted: int) -> tuple[int, int]:
+    """How many entries a number of lines covers, and the lines left of one that it cuts."""
+    for at, each in enumerate(stretch.written):
+        if wanted < len(each.lines) or wanted <= 0:
+            return at, wanted
+        wanted -= len(each.lines)
+    return len(stretch.written), wanted
+
+
+def _opening(found: Sequence[Stretch], provider: Provider) -> int:
+    """How many lines stand before the entries'."""
+    first = next((line for stretch in found for line in stretch.lines), None)
+    return 0 if first is None else len(provider.opening(first))
 
 
 def since(entries: Entries, upto: int) -> int:

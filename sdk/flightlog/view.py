@@ -1,9 +1,8 @@
 """A context as the messages of a provider: the lines that a request's edits count."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import cast
 
-import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
@@ -18,10 +17,10 @@ Placed = tuple[int, bytes]  # the index of a line's entry, or MADE, and the line
 
 
 class Stretch(Struct, frozen=True):
-    """A segment as messages."""
+    """Entries in a row as messages."""
 
     written: tuple[Written, ...]
-    size: int
+    lines: tuple[bytes, ...]
 
 
 def written(entry: Entry, provider: Provider) -> Written:
@@ -62,52 +61,58 @@ def lines(entries: Entries, provider: Provider) -> list[bytes]:
 
     Each call has its result in the place where the provider wants it, whatever the context holds.
     """
-    found = list(by_entry(entries, provider))
-    if _open_after(found, ()) != ():
-        return [line for _, line in _placed(found, provider)]
-    whole = [line for each in found for line in each.lines]
+    found = stretches(entries, provider)
+    if not is_whole(entries, found):
+        return [line for _, line in placed(entries, provider)]
+    whole = [line for stretch in found for line in stretch.lines]
     return [*provider.opening(whole[0]), *whole] if whole else []
+
+
+def stretches(entries: Entries, provider: Provider) -> list[Stretch]:
+    """What is written for the entries: a stretch for each segment, and one for the tail.
+
+    That of a segment is made once per provider.
+    """
+    closed = [_of_segment(segment, provider) for segment in entries.closed]
+    return [*closed, _stretch(entries.tail, provider)]
+
+
+def _of_segment(segment: Segment, provider: Provider) -> Stretch:
+    known = vars(segment)
+    if provider.VIEW not in known:
+        known[provider.VIEW] = _stretch(segment.entries, provider)
+    return cast("Stretch", known[provider.VIEW])
+
+
+def _stretch(entries: Sequence[Entry], provider: Provider) -> Stretch:
+    found = tuple([written(entry, provider) for entry in entries])
+    return Stretch(found, tuple([line for each in found for line in each.lines]))
+
+
+def is_whole(entries: Entries, found: Sequence[Stretch]) -> bool:
+    """Whether every call has its results behind it, so that no line is made up."""
+    due = tuple[str, ...]()
+    for segment, stretch in zip(entries.closed, found, strict=False):
+        left = _open_after_segment(segment, stretch, due)
+        if left is None:
+            return False
+        due = left
+    return _open_after(found[-1].written, due) == ()
+
+
+def _open_after_segment(
+    segment: Segment, stretch: Stretch, due: tuple[str, ...]
+) -> tuple[str, ...] | None:
+    known, name = vars(segment), f"{id(stretch)} after {due}"
+    if name not in known:
+        known[name] = _open_after(stretch.written, due)
+    return cast("tuple[str, ...] | None", known[name])
 
 
 def placed(entries: Entries, provider: Provider) -> list[Placed]:
     """The lines with the index of the entry that each is written from."""
-    return _placed(list(by_entry(entries, provider)), provider)
-
-
-def is_whole(entries: Entries, provider: Provider) -> bool:
-    """Whether every call of the context has its results behind it, so that no line is made up."""
-    due = tuple[str, ...]()
-    for segment in entries.closed:
-        if (left := _open_after_segment(segment, due, provider)) is None:
-            return False
-        due = left
-    return _open_after([written(each, provider) for each in entries.tail], due) == ()
-
-
-def by_entry(entries: Entries, provider: Provider) -> Iterator[Written]:
-    """What is written for each entry."""
-    for segment in entries.closed:
-        yield from of_segment(segment, provider).written
-    for entry in entries.tail:
-        yield written(entry, provider)
-
-
-def of_segment(segment: Segment, provider: Provider) -> Stretch:
-    """What is written for a segment's entries; made once per segment and provider."""
-    known = vars(segment)
-    if provider.VIEW not in known:
-        found = tuple([written(entry, provider) for entry in segment.entries])
-        known[provider.VIEW] = Stretch(found, sum(len(each.lines) for each in found))
-    return cast("Stretch", known[provider.VIEW])
-
-
-def _open_after_segment(
-    segment: Segment, due: tuple[str, ...], provider: Provider
-) -> tuple[str, ...] | None:
-    known, name = vars(segment), f"{provider.VIEW} after {msgspec.json.encode(due).decode()}"
-    if name not in known:
-        known[name] = _open_after(of_segment(segment, provider).written, due)
-    return cast("tuple[str, ...] | None", known[name])
+    found = [each for stretch in stretches(entries, provider) for each in stretch.written]
+    return _placed(found, provider)
 
 
 def _open_after(found: Iterable[Written], due: tuple[str, ...]) -> tuple[str, ...] | None:

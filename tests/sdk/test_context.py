@@ -17,11 +17,13 @@ from flightlog import carry, context, payload, state
 from flightlog.errors import InvalidValue
 from flightlog.payload import ModelRequest
 from flightlog.segment import Sent
-from tests.sdk.pairing_anthropic import faults
+from tests.sdk import pairing_anthropic, pairing_openai
 from tests.sdk.tale import Tale, begun, text, tool_use
 from tests.sdk.wild import JSON, tales
 
 Request = dict[str, Any]
+
+CHECKERS = {"anthropic": pairing_anthropic.faults, "openai-chat": pairing_openai.faults}
 
 
 def stored(request: Request, tale: Tale, **options: Any) -> ModelRequest:
@@ -352,7 +354,7 @@ def test_any_edit_of_any_context_comes_back_exactly_and_becomes_the_context_if_i
                 messages[at:at] = messages[at : at + 2]
     found = proved({"model": "m", "messages": messages, "extra": extra}, tale)
     tale.put(found)
-    taken = tale.state.messages()
+    taken, faults = tale.state.messages(), CHECKERS[tale.state.provider]
     if faults(messages):
         assert faults(taken) == []
     else:

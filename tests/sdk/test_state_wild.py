@@ -16,6 +16,8 @@ from tests.sdk.wild import JSON, TYPES, tales
 WILD = settings(max_examples=150, deadline=None)
 SPANS = st.lists(st.tuples(st.integers(-2, 6), st.integers(-2, 2**40)), max_size=4)
 
+CHECKERS = {"anthropic": pairing_anthropic.faults, "openai-chat": pairing_openai.faults}
+
 
 def fold(events: list[Event], start: SessionState | None = None) -> SessionState:
     found = state.initial() if start is None else start
@@ -82,8 +84,8 @@ def test_the_context_satisfies_both_providers_rules_at_every_cut(tale: Tale) -> 
         assert_valid(found)
 
 
-@settings(max_examples=150, deadline=None)
-@given(tales())
+@settings(max_examples=200, deadline=None)
+@given(tales(careless=True))
 def test_a_valid_request_of_any_provider_comes_back_and_becomes_the_context(tale: Tale) -> None:
     """Without its cache marks and the system messages that lead it."""
     found, before = state.initial(), [state.initial()]
@@ -93,10 +95,9 @@ def test_a_valid_request_of_any_provider_comes_back_and_becomes_the_context(tale
         asked = payload.decode(each.type, each.raw)
         if not isinstance(asked, payload.ModelRequest) or asked.context is None:
             continue
-        request = context.rebuild(before[asked.context.upto], asked)
-        if asked.purpose == "main":
-            sent = [unmarked(m) for m in request["messages"] if m["role"] != "system"]
-            assert found.messages() == sent
+        sent = context.rebuild(before[asked.context.upto], asked)["messages"]
+        if asked.purpose == "main" and not CHECKERS[asked.provider](sent):
+            assert found.messages() == [unmarked(m) for m in sent if m["role"] != "system"]
 
 
 def unmarked(message: dict[str, Any]) -> dict[str, Any]:

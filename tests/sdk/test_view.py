@@ -12,6 +12,8 @@ from tests.sdk.tale import Tale, begun, chat, function_call, text, tool_use
 
 Messages = list[dict[str, Any]]
 
+CHECKERS = {"anthropic": pairing_anthropic.faults, "openai-chat": pairing_openai.faults}
+
 
 def assert_valid(tale: Tale) -> None:
     assert pairing_anthropic.faults(tale.state.messages("anthropic")) == []
@@ -178,36 +180,62 @@ def test_a_system_message_in_the_middle_is_kept_and_is_the_users_for_anthropic()
     assert tale.state.messages("anthropic")[-1] == {"role": "user", "content": "it is late"}
 
 
-def test_a_tool_message_that_the_harness_shortened_stays_so_in_both_formats() -> None:
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_tool_message_that_the_harness_shortened_stays_so_in_both_formats(which: int) -> None:
     tale = conversation()
     messages = tale.state.messages()
-    messages[2]["content"] = "..."
+    messages[2 + which]["content"] = "..."
     found = ask(tale, messages)
     assert len(found.rest) == 1
     assert tale.state.messages() == messages
     results = tale.state.messages("anthropic")[2]["content"]
-    assert [block["content"] for block in results] == ["...", "result of b"]
+    said = ["result of a", "result of b"]
+    said[which] = "..."
+    assert [block["content"] for block in results] == said
     assert_valid(tale)
     assert ask(tale).rest == []
     assert state.encode(state.decode(state.encode(tale.state))) == state.encode(tale.state)
 
 
+@pytest.mark.parametrize("form", CHECKERS)
 @pytest.mark.parametrize("cut", range(8))
-def test_a_history_that_is_cut_anywhere_is_mended(cut: int) -> None:
-    for form in ("anthropic", "openai-chat"):
+def test_a_history_that_is_cut_anywhere_is_mended(cut: int, form: str) -> None:
+    for part in (slice(cut, None), slice(0, cut)):
         tale = conversation()
         ask(tale, provider=form)
-        tale.response(tool_use("c")) if form == "anthropic" else tale.answered(
-            chat(None, function_call("c"))
-        )
+        again = {"content": [tool_use("c")]}
+        tale.answered(again if form == "anthropic" else chat(None, function_call("c")))
         tale.call("c")
         tale.result("c")
-        messages = tale.state.messages()[cut:]
+        messages = tale.state.messages()[part]
         ask(tale, messages, provider=form)
         assert_valid(tale)
-        checker = pairing_anthropic if form == "anthropic" else pairing_openai
-        if not checker.faults(messages):
+        if not CHECKERS[form](messages):
             assert tale.state.messages() == messages
+
+
+def test_what_is_asked_with_a_mended_context_becomes_the_context_once() -> None:
+    tale = begun()
+    unanswered = {"role": "assistant", "content": None, "tool_calls": [function_call("x")]}
+    ask(tale, [*tale.state.messages("openai-chat"), unanswered])
+    tale.answered(chat("fine"))
+    tale.user("go on")
+    sent = [*tale.state.messages(), {"role": "user", "content": "remember"}]
+    assert [m["role"] for m in sent] == ["user", "assistant", "tool", "assistant", "user", "user"]
+    assert len(ask(tale, sent).rest) == 1
+    assert tale.state.messages() == sent
+
+
+def test_an_answer_behind_what_was_mended_keeps_what_only_its_provider_can_read() -> None:
+    tale = begun()
+    signed = {"type": "thinking", "thinking": "hm", "signature": "s"}
+    unanswered = {"role": "assistant", "content": [tool_use("x")]}
+    ask(tale, [*tale.state.messages(), unanswered], provider="anthropic")
+    tale.response(signed, text("so"))
+    sent = [*tale.state.messages("openai-chat"), {"role": "user", "content": "remember"}]
+    ask(tale, sent)
+    assert tale.state.messages() == sent
+    assert tale.state.messages("anthropic")[3]["content"] == [signed, text("so")]
 
 
 def test_a_result_that_comes_after_a_reminder_finds_its_place() -> None:
