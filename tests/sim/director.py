@@ -68,8 +68,7 @@ class Director:
         """Start a process in a role."""
         process = self.world.process(role.__name__.lower())
         self.world.trace(f"start {process.name} on {key}")
-        life = role(self.world, process, key).live()
-        self.world.lives[process] = self.world.run(process, life)
+        self.world.start(process, role(self.world, process, key).live())
 
     def _one(self) -> Process | None:
         running = [process for process in self.world.alive() if process.state == "running"]

@@ -28,7 +28,7 @@ class Owner:
     def __init__(self, name: str) -> None:
         self.name = name
         self.state: Literal["running", "frozen", "dead"] = "running"
-        self.parked: list[asyncio.Handle] = []
+        self.parked: list[_Handle] = []
         self.fuse = NEVER
         self.blow: Callable[[], None] = self.kill
 
@@ -158,21 +158,18 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if handle._cancelled:
                 continue
             owner = handle._context.get(OWNER)
-            if owner is None or self._may_run(owner, handle):
-                try:
-                    handle._context.run(handle._callback, *handle._args)
-                except Exception as exc:  # noqa: BLE001 as asyncio's own handles do
-                    self.unheard.append(exc)
-
-    def _may_run(self, owner: Owner, handle: asyncio.Handle) -> bool:
-        if owner.state == "running":
-            owner.fuse -= 1
-            if owner.fuse:
-                return True
-            owner.blow()
-        if owner.state == "frozen":
-            owner.parked.append(handle)
-        return owner.state == "running"
+            if owner is not None:
+                owner.fuse -= 1
+                if not owner.fuse:
+                    owner.blow()
+                if owner.state != "running":
+                    if owner.state == "frozen":
+                        owner.parked.append(handle)
+                    continue
+            try:
+                handle._context.run(handle._callback, *handle._args)
+            except Exception as exc:  # noqa: BLE001 as asyncio's own handles do
+                self.unheard.append(exc)
 
     def _wait(self) -> None:
         timers, ready = self._timers, self._ready
@@ -191,7 +188,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """SIGCONT."""
         if owner.state == "frozen":
             owner.state = "running"
-            self._ready.extend(owner.parked)  # type: ignore[arg-type]
+            self._ready.extend(owner.parked)
             owner.parked.clear()
 
     def waiting(self) -> str:

@@ -33,7 +33,7 @@ class Network:
 
     def post(self, delay: float, callback: Callable[..., object], *args: Any) -> None:
         """Do something later, whatever becomes of the process that asked."""
-        self.loop.call_later(delay, callback, *args, context=self.context)
+        self.loop.call_at(self.loop.time() + delay, callback, *args, context=self.context)
 
     def tell(self, subject: str, body: bytes, sender: Link) -> None:
         """Core NATS: whoever listens hears it, unless it is lost."""

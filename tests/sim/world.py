@@ -40,6 +40,7 @@ class World:
         self.imported = ["i0"] if self.weather.tamper == "import" else []
         self.lives: dict[Process, asyncio.Task[None]] = {}
         self._processes: list[Process] = []
+        self._living: list[Process] = []
         self.over = False
 
     def trace(self, text: str) -> None:
@@ -58,14 +59,20 @@ class World:
         self._processes.append(made)
         return made
 
+    def start(self, process: Process, life: Coroutine[Any, Any, None]) -> None:
+        """Let a process live until it ends, is killed, or everything is healed and waited for."""
+        self.lives[process] = self.run(process, life)
+        self._living.append(process)
+
     def run(self, process: Process, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Start a process' main function."""
         return process.context.run(self.loop.create_task, work)
 
     def alive(self) -> list[Process]:
         """The processes that neither ended nor were killed; some may be frozen."""
-        lives = self.lives.items()
-        return [process for process, task in lives if process.alive and not task.done()]
+        living = [each for each in self._living if each.alive and not self.lives[each].done()]
+        self._living = living
+        return list(living)
 
     def connect(self, process: Process) -> Log:
         """A log on the process' own link."""
