@@ -13,8 +13,6 @@ from tests.sim.broker import Entry
 from tests.sim.oracle import Told
 from tests.sim.world import TENANT, World
 
-_OPENING = 60.0  # virtual seconds that an opening which began before may go on
-
 
 class Checker:
     """Looks at a world that has come to rest, with every replica up to date."""
@@ -103,7 +101,7 @@ class Checker:
             self._violated(f"{session} is purged, and written again")
         stored_at = self.log.times[stone.op - 1]
         for opening in self.records.openings:
-            if opening.session == session and opening.at > stored_at + _OPENING:
+            if opening.session == session and opening.began > stored_at:
                 self._violated(f"{opening.process} opened {session}, which is purged")
 
     def _check_order(self, session: str, counted: list[Told]) -> None:

@@ -102,9 +102,8 @@ class Harness:
 
     def _opened(self, session: Session, began: float) -> None:
         self._session = session.id
-        self.records.openings.append(
-            Opening(self.process.name, self.key, session.id, began, self.loop.time())
-        )
+        opening = Opening(self.process.name, self.key, session.id, began)
+        self.records.openings.append(opening)
         self.world.ids[self.key] = session.id
 
     def _on_event(self, event: Event) -> None:

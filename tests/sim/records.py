@@ -81,7 +81,6 @@ class Opening:
     key: str
     session: str
     began: float
-    at: float
 
 
 @dataclass(slots=True)
