@@ -423,6 +423,6 @@ def test_whatever_happens_to_a_session_its_log_is_what_was_acked(bench: Bench) -
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(3_600)  # 600 lives of 60 steps
+@pytest.mark.timeout(7_200)  # 200 lives of 60 steps, 4 s each on busy cores
 def test_whatever_happens_to_many_sessions_their_logs_are_what_was_acked(bench: Bench) -> None:
-    live(bench, lives=600, steps=60)
+    live(bench, lives=200, steps=60)
