@@ -86,7 +86,7 @@ class Cluster:
         """Start a node that was killed and wait until it is current; returns how many starts.
 
         nats-server 2.15 may fail to mend the end of an s2-compressed store that it was killed over
-        ("smb.truncate: ... s2: corrupt input"): that replica stays out until it is started again.
+        ("smb.truncate: ... s2: corrupt input"): that replica stays out; another start mostly helps.
         """
         for starts in range(1, STARTS):
             node.start()
