@@ -93,7 +93,6 @@ def test_subjects_in_another_order_are_no_difference() -> None:
         ("FLIGHTLOG_0", "allow_direct", False),
         ("FLIGHTLOG_0", "allow_atomic", MISSING),
         ("FLIGHTLOG_0", "allow_msg_ttl", False),
-        ("FLIGHTLOG_0", "compression", "none"),
         ("FLIGHTLOG_0", "persist_mode", "async"),
         ("FLIGHTLOG_0", "sealed", True),
         ("FLIGHTLOG_0", "no_ack", True),
@@ -146,3 +145,10 @@ def test_a_missing_stream_beside_the_logs_is_named(name: str) -> None:
     found = [config for config in broker(2) if config["name"] != name]
     with pytest.raises(LayoutRefused, match=f"stream {name} is missing"):
         layout.read_layout(found)
+
+
+def test_replicated_logs_are_not_compressed_and_the_operator_may_choose() -> None:
+    assert {config["compression"] for config in layout.log_configs(2, replicas=3)} == {"none"}
+    assert {config["compression"] for config in layout.log_configs(2)} == {"s2"}
+    [wanted] = layout.log_configs(1)
+    assert layout.differences(wanted, wanted | {"compression": "none"}) == []
