@@ -145,7 +145,8 @@ class Stream:
 class Broker:
     """The streams of a Flightlog layout, and the answers to appends."""
 
-    def __init__(self, replicas: int) -> None:
+    def __init__(self, replicas: int, *, full_first: bool) -> None:
+        self.full_first = full_first
         self.layout = Layout((LOG,), (LOG,) * names.SLOTS, replicas=replicas)
         self.streams = {name: Stream(name) for name in _NAMES}
         self.up = True
@@ -165,12 +166,13 @@ class Broker:
 
     def refusal(self, stream: Stream, subject: str, expected: int) -> bytes | None:
         """Why an append is refused, as the server says it; None if the expectation holds."""
-        if stream.full:
+        if stream.full and self.full_first:
             return FULL
         if subject in stream.proposed:
             return IN_FLIGHT
-        last = stream.last_on(subject)
-        return None if last == expected else error(10071, f"wrong last sequence: {last}")
+        if (last := stream.last_on(subject)) != expected:
+            return error(10071, f"wrong last sequence: {last}")
+        return FULL if stream.full else None
 
 
 def _sequence(entry: Entry) -> int:

@@ -23,7 +23,7 @@ class Burst(Harness):
         await self.note(s)
 
     async def several(self, s: Session) -> None:
-        await self.all(self.note(s) for _ in range(self.rng.choice((2, 5, 12, 40))))
+        await self.all(self.note(s) for _ in range(self.rng.choice((2, 3, 5, 9, 20))))
 
     async def impatient(self, s: Session) -> None:
         deadline = self.rng.choice((0.0, 0.01, 1.0, 7.0))

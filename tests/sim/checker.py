@@ -5,7 +5,7 @@ from collections import Counter
 from flightlog import reader
 from flightlog import subject as names
 from flightlog.errors import LogCorrupt
-from flightlog.event import Event
+from flightlog.event import Event, digest_of
 from flightlog.snapshot import SESSION, Snapshot
 from flightlog.state import SessionState
 from tests.sim import calls, oracle
@@ -22,6 +22,7 @@ class Checker:
         self.log = world.net.broker.log
         self.tamper = world.weather.tamper
         self.bus = world.process("checker").bus
+        self.lost = self._lost()
 
     async def run(self) -> None:
         """Check every session there is."""
@@ -88,7 +89,7 @@ class Checker:
 
     def _check_losing(self, session: str, told: list[Told]) -> None:
         """Nobody who opens the session behind a loss goes on with what was lost."""
-        lost, late = self._lost(), self.log.lost_at
+        lost, late = self.lost, self.log.lost_at
         later = {each.process for each in self.records.openings if each.began > late}
         for each in told:
             if each.number and each.prev in lost and each.entry.author in later:
@@ -124,9 +125,8 @@ class Checker:
         if twice:
             self._violated(f"{session} holds {len(twice)} bodies more than once")
         by_seq = {each.seq: each for each in counted}
-        lost = self._lost()
         for ack in self.records.acks:
-            if ack.session != session or ack.digest in lost:
+            if ack.session != session or ack.digest in self.lost:
                 continue
             found = by_seq.get(ack.seq)
             if found is None or found.digest != ack.digest:
@@ -135,7 +135,12 @@ class Checker:
                 self._violated(f"{ack.process} was told that {ack.seq} is at {ack.sequence}")
 
     def _lost(self) -> set[str]:
-        return {found.digest for entry in self.log.lost if (found := oracle.told(entry))}
+        """What is gone for good; a writer that tries again stores some of it once more."""
+        lost = {digest_of(entry.message.body) for entry in self.log.lost}
+        if lost:
+            for entries in self.log.subjects.values():
+                lost -= {digest_of(entry.message.body) for entry in entries}
+        return lost
 
     def _check_notes(self, session: str, counted: list[Told]) -> None:
         """An append that raised says the truth about what is stored; order is that of the calls."""
@@ -148,14 +153,13 @@ class Checker:
                 if n <= last.get(by, -1):
                     self._violated(f"{session}: note {n} of {by} is out of order or doubled")
                 last[by] = n
-        lost = self._lost()
         for note in self.records.notes:
-            if note.session != session or note.digest in lost:
+            if note.session != session or note.digest in self.lost:
                 continue
             found = stored.get((note.process, note.n), "")
             if note.fate == "acked" and found != note.digest:
                 self._violated(f"note {note.n} of {note.process} was acked and is not there")
-            elif note.fate in ("refused", "fenced") and found and not lost:
+            elif note.fate in ("refused", "fenced") and found and not self.lost:
                 self._violated(f"note {note.n} of {note.process} counts, it was told {note.why}")
 
     def _check_losses(self, session: str, entries: list[Entry]) -> None:
@@ -186,7 +190,6 @@ class Checker:
 
     def _check_folds(self, session: str, counted: list[Told], states: list[SessionState]) -> None:
         """Every state that anybody held is that of a replay up to there."""
-        lost = self._lost()
         for fold in self.records.folds:
             if fold.session != session:
                 continue
@@ -195,7 +198,7 @@ class Checker:
             ):
                 if SESSION.encode(states[fold.seq]) != fold.state:
                     self._violated(f"{fold.who} holds another state of {session} at {fold.seq}")
-            elif fold.digest in lost:
+            elif fold.digest in self.lost:
                 if fold.at > self.log.lost_at:
                     self._violated(f"{fold.who} folded what {session} has lost at {fold.seq}")
             elif self.tamper != "leak":

@@ -40,6 +40,7 @@ class Weather:
             ("", "leak", "rollback", "damage", "purge", "import"), (75, 8, 4, 3, 5, 5)
         )[0]
         self.leak = rng.choice((0.1, 0.5)) if self.tamper == "leak" else 0.0
+        self.full_first = rng.random() < 0.5  # a full stream says so before it looks further
 
     def calm(self) -> None:
         """Nothing goes wrong any more."""

@@ -7,9 +7,11 @@ from collections.abc import Generator, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import get_context
+from random import Random
 
 from tests.sim import mutants
 from tests.sim.run import Outcome, failures, run
+from tests.sim.world import weather_of
 
 CORES = os.cpu_count() or 1
 _SHARE = 50  # seeds that one process takes at a time
@@ -41,10 +43,7 @@ def find(pool: ProcessPoolExecutor, safeguard: str, most: int) -> Outcome | None
 
 
 def _find(safeguard: str, most: int) -> Outcome | None:
+    needed = mutants.NEEDED.get(safeguard)
+    fit = [s for s in range(1, most + 1) if needed in (None, weather_of(Random(s)).tamper)]
     with mutants.without(safeguard):
-        return next((found for seed in range(1, most + 1) if (found := run(seed)).violations), None)
-
-
-def trails(pool: ProcessPoolExecutor, first: int, count: int) -> list[str]:
-    """What seeds came to in another process."""
-    return [each.trail for each in pool.map(run, range(first, first + count))]
+        return next((found for seed in fit if (found := run(seed)).violations), None)

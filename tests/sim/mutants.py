@@ -17,6 +17,7 @@ from flightlog.reading import Reading
 from flightlog.state import SessionState
 from flightlog.writer import Action, Failed, Writer
 from tests.sim.broker import FULL, Broker, Stream
+from tests.sim.faults import Tamper
 
 Patch = tuple[object, str, object]
 
@@ -113,6 +114,11 @@ MUTANTS: dict[str, Patch] = {
     "the leader's end": (opening, "_to_the_end", _as_far_as_seen),
     "the seal": (Reading, "_base_open", property(_no_seal)),
     "the place in the inbox": (states, "_inbox", _no_place),
+}
+
+NEEDED: dict[str, Tamper] = {  # what a seed must have to miss these: the others are not run
+    "the snapshot's own event": "damage",
+    "the seal": "import",
 }
 
 

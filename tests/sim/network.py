@@ -25,7 +25,7 @@ class Network:
 
     def __init__(self, loop: VirtualLoop, rng: Random, weather: Weather) -> None:
         self.loop, self.rng, self.weather = loop, rng, weather
-        self.broker = Broker(weather.replicas)
+        self.broker = Broker(weather.replicas, full_first=weather.full_first)
         self.context: Context = copy_context()  # what travels outlives the process that sent it
         self.steps = 0
         self.ears: dict[str, list[Ear]] = {}

@@ -23,6 +23,11 @@ TENANT = "acme"
 _HEALING = 400.0  # virtual seconds in which everything must have come to an end
 
 
+def weather_of(rng: Random) -> Weather:
+    """The first that is drawn of a seed: one node or three, and how rough it is."""
+    return Weather(rng, rng.choice((1, 3)))
+
+
 class World:
     """What the processes of one seed share, and what is known about it."""
 
@@ -30,7 +35,7 @@ class World:
         self.seed, self.rng = seed, Random(seed)
         self.loop = VirtualLoop()
         self.verbose = verbose
-        self.weather = Weather(self.rng, self.rng.choice((1, 3)))
+        self.weather = weather_of(self.rng)
         self.net = Network(self.loop, self.rng, self.weather)
         self.net.watch = self.trace if verbose else None
         self.snapshots = Snapshots(self.rng, trouble=self.rng.choice((0.0, 0.1, 0.5)))
