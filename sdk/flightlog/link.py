@@ -58,6 +58,11 @@ class _Client(Client):
         found = await self._process_headers(headers)
         waiting.set_result(self._build_message(sid, subject, reply, data, found))
 
+    async def _send_ping(self, future: "asyncio.Future[Any] | None" = None) -> None:
+        """Keep a ping behind what is pending: sent ahead of it, its pong proves nothing (2.15)."""
+        await self._flush_pending(force_flush=True)
+        await super()._send_ping(future)
+
     def give_up_requests(self, exc: Exception) -> None:
         """Fail what waits for an answer: it will not come, and nothing else would say so."""
         for future in list(self._resp_map.values()):
