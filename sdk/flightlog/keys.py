@@ -24,15 +24,21 @@ _PAUSE = 0.05  # seconds between tries
 
 
 class Entry(Struct, frozen=True):
-    """What a key stands for: a session id, and what made it."""
+    """What a key stands for: a session id, what made it, and where that is stored."""
 
     id: str
     made_by: MadeBy = "session"
     sequence: int = 0
+    subject: str = ""
+
+
+class _Stored(Struct, frozen=True):
+    id: str
+    made_by: MadeBy = "session"
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Entry).decode
+_decode = msgspec.json.Decoder(_Stored).decode
 
 
 async def look_up(bus: Bus, tenant: str, key: str) -> Entry | None:
@@ -63,13 +69,13 @@ async def claim(
         expected = found.sequence if found else 0
         if id is None and expected != tried:  # an earlier try may be stored, and purged since
             mine, tried = names.mint(), expected
-        body = _encode({"id": mine, "made_by": made_by})
+        body = _encode(_Stored(mine, made_by))
         answer = await bus.append(
             subject, [Outgoing(body, {})], expected=expected, timeout=_TIMEOUT
         )
         match answer:
             case Acked(sequence=sequence):
-                return Entry(mine, made_by, sequence)
+                return Entry(mine, made_by, sequence, subject)
             case Conflict(last=last) if last:
                 found = await _revision(bus, subject, last)
             case _:
@@ -87,11 +93,21 @@ async def _revision(bus: Bus, subject: str, sequence: int) -> Message | None:
     return None
 
 
-async def release(bus: Bus, tenant: str, key: str, entry: Entry) -> bool:
+async def held_by(bus: Bus, tenant: str, id: str) -> list[Entry]:
+    """The entries that name a session, for who knows no key; reads all of the tenant's."""
+    subject, start, more = f"$KV.{names.KEYS_BUCKET}.{tenant}.*", 1, True
+    found = dict[str, Entry | None]()
+    while more:
+        page = await bus.page(KEYS_STREAM, subject, start)
+        found |= {message.subject: _read(message) for message in page.messages}
+        start, more = (page.messages[-1].sequence + 1 if page.messages else start), page.more
+    return [entry for entry in found.values() if entry is not None and entry.id == id]
+
+
+async def release(bus: Bus, entry: Entry) -> bool:
     """Remove the entry if it is still this one; the key then mints anew. False if it is another."""
-    subject = names.key_subject(tenant, key)
     marker = Outgoing(b"", {"KV-Operation": "DEL"})
-    answer = await bus.append(subject, [marker], expected=entry.sequence, timeout=_TIMEOUT)
+    answer = await bus.append(entry.subject, [marker], expected=entry.sequence, timeout=_TIMEOUT)
     return isinstance(answer, Acked)
 
 
@@ -106,4 +122,4 @@ def _read(message: Message) -> Entry | None:
         entry = _decode(message.body)
     except msgspec.MsgspecError:
         return None
-    return Entry(entry.id, entry.made_by, message.sequence)
+    return Entry(entry.id, entry.made_by, message.sequence, message.subject)

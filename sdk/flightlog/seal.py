@@ -6,7 +6,7 @@ stops an author who thaws; then the key is free, and the events go.
 """
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -135,13 +135,12 @@ async def abandon(
     tenant: str,
     session: str,
     *,
-    key: str,
-    entry: Entry,
+    entries: Sequence[Entry],
     by: str,
     why: str,
     deadline: float = DEADLINE,
 ) -> bool:
-    """Give up a base that was not sealed, and free its key; False if it is sealed after all.
+    """Give up a base that was not sealed, and free its keys; False if it is sealed after all.
 
     Idempotent: a crash in the middle is finished by the next call. Its author, if he still runs,
     raises `SessionPurged`.
@@ -158,7 +157,8 @@ async def abandon(
             base = await look(bus, tenant, session)
     if base.standing == "sealed":
         return False
-    await keys.release(bus, tenant, key, entry)
+    for entry in entries:
+        await keys.release(bus, entry)
     await bus.purge(stream, subject, below=base.sequence)
     return True
 

@@ -5,6 +5,7 @@ import signal
 import stat
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,17 @@ async def test_what_was_recorded_is_projected_and_survives_a_restart(tmp_path: P
         async with connect(nats=nats, redis=redis, tenant=TENANT) as log:
             assert (await log.state(session)).status == "completed"
             assert await projected(log, session)
+
+
+async def test_projector_and_recorder_run_beside_the_servers(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    async with up(data):
+        for name in ("projector", "recorder"):
+            await until(partial(serves, data / f"{name}.log"), timeout=30)
+
+
+def serves(log: Path) -> bool:
+    return log.exists() and "HTTP on port" in log.read_text()
 
 
 async def test_a_second_one_on_the_same_data_says_so_and_changes_nothing(tmp_path: Path) -> None:

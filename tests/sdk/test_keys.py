@@ -72,11 +72,11 @@ async def test_the_entry_says_what_made_it_and_keeps_a_given_id(bus: NatsBus) ->
 
 async def test_a_released_key_mints_anew(bus: NatsBus) -> None:
     first = await keys.claim(bus, TENANT, "k")
-    assert await keys.release(bus, TENANT, "k", first)
+    assert await keys.release(bus, first)
     assert await keys.look_up(bus, TENANT, "k") is None
     second = await keys.claim(bus, TENANT, "k")
     assert second.id != first.id
-    assert not await keys.release(bus, TENANT, "k", first)
+    assert not await keys.release(bus, first)
     assert await keys.look_up(bus, TENANT, "k") == second
 
 
@@ -86,3 +86,13 @@ async def test_garbage_under_a_key_is_replaced_once(bus: NatsBus) -> None:
     assert await keys.look_up(bus, TENANT, "k") is None
     entries = await asyncio.gather(*(keys.claim(bus, TENANT, "k") for _ in range(5)))
     assert len({entry.id for entry in entries}) == 1
+
+
+async def test_who_knows_only_the_session_finds_its_keys(bus: NatsBus) -> None:
+    wanted = await keys.claim(bus, TENANT, "k")
+    other = await keys.claim(bus, TENANT, "l", id=wanted.id)
+    gone = await keys.claim(bus, TENANT, "m", id=wanted.id)
+    await keys.release(bus, gone)
+    await keys.claim(bus, TENANT, "n")
+    await keys.claim(bus, "another", "k", id=wanted.id)
+    assert await keys.held_by(bus, TENANT, wanted.id) == [wanted, other]

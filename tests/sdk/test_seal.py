@@ -140,7 +140,7 @@ async def test_an_abandoned_base_stops_its_author_and_frees_its_key(bus: NatsBus
 
 async def abandon(bus: NatsBus, entry: keys.Entry) -> bool:
     return await seal.abandon(
-        bus, TENANT, entry.id, key=KEY, entry=entry, by="a test", why="its author is gone"
+        bus, TENANT, entry.id, entries=[entry], by="a test", why="its author is gone"
     )
 
 

@@ -106,7 +106,7 @@ class Importer(Harness):
         await asyncio.sleep(self.a_while())
         if base.standing != "sealed":
             await seal.abandon(
-                bus, TENANT, entry.id, key=self.key, entry=entry, by="p", why="its author is gone"
+                bus, TENANT, entry.id, entries=[entry], by="p", why="its author is gone"
             )
 
 

@@ -1,4 +1,4 @@
-"""`flightlog up`: NATS, Redis and the projector on this machine, until it is stopped."""
+"""`flightlog up`: NATS, Redis and the services on this machine, until it is stopped."""
 
 import asyncio
 import importlib.util
@@ -20,10 +20,11 @@ from flightlog_recorder.cli.target import Json, Target
 from flightlog_recorder.embedded import Servers, embedded
 from flightlog_recorder.embedded.child import Child
 
-PROJECTOR = "flightlog_projector"
+SERVICES = {"projector": "flightlog_projector", "recorder": "flightlog_recorder.service"}
+NEEDS = ("starlette", "uvicorn", "prometheus_client", "pydantic_settings")  # of both
 LOOK_AGAIN = 0.5  # seconds between two looks whether everything still runs
-RESTART_FIRST, RESTART_MOST = 1.0, 30.0  # seconds before a projector that ended is started again
-STOP_DEADLINE = 15.0  # seconds for the projector to drain
+RESTART_FIRST, RESTART_MOST = 1.0, 30.0  # seconds before a service that ended is started again
+STOP_DEADLINE = 15.0  # seconds for a service to drain
 
 
 def up(
@@ -37,7 +38,7 @@ def up(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Run NATS, Redis and the projector on loopback, and print the variables that name them.
+    """Run NATS, Redis, projector and recorder on loopback, and print where they are.
 
     The data survives. Ctrl-C or SIGTERM stops everything; nothing outlives this process.
     """
@@ -56,7 +57,7 @@ async def _up(where: Target, data: Path, *, json: bool) -> Exit:
     with embedded(data) as servers:
         bus = await nats_bus.connect_bus(servers.nats_url, prefix=where.prefix, provision=True)
         await bus.close()
-        async with _projector(servers, where, data):
+        async with _services(servers, where, data):
             _announce(servers, json=json)
             return await _watch(servers, stop)
 
@@ -98,41 +99,48 @@ async def _pause(stop: asyncio.Event, delay: float) -> None:
 
 
 @asynccontextmanager
-async def _projector(servers: Servers, where: Target, data: Path) -> AsyncGenerator[None]:
-    """The projector beside the servers; recording goes on without it, so it may fail alone."""
-    if importlib.util.find_spec(f"{PROJECTOR}.__main__") is None:
-        note("no projector here, so no catalog: pip install 'flightlog[projector]'")
+async def _services(servers: Servers, where: Target, data: Path) -> AsyncGenerator[None]:
+    """The services beside the servers; recording goes on without them, so they may fail alone."""
+    if any(importlib.util.find_spec(name) is None for name in NEEDS):
+        note("no services, so no catalog: pip install 'flightlog[projector,recorder]'")
         yield
         return
-    keeper = asyncio.create_task(_keep_running(servers, where, data / "projector.log"))
+    environment = _environment(servers, where)
+    keepers = [
+        asyncio.create_task(_keep_running(name, environment, data / f"{name}.log"))
+        for name in SERVICES
+    ]
     try:
         yield
     finally:
-        keeper.cancel()
-        await asyncio.wait([keeper])
+        for keeper in keepers:
+            keeper.cancel()
+        await asyncio.wait(keepers)
 
 
-async def _keep_running(servers: Servers, where: Target, log: Path) -> None:
+def _environment(servers: Servers, where: Target) -> dict[str, str]:
+    return {
+        **servers.environment(),
+        "FLIGHTLOG_SUBJECT_PREFIX": where.prefix,
+        "FLIGHTLOG_HTTP_PORT": "0",
+    }
+
+
+async def _keep_running(name: str, environment: dict[str, str], log: Path) -> None:
     pause = RESTART_FIRST
-    child = _start(servers, where, log)
+    child = _start(name, environment, log)
     try:
         while True:
             await asyncio.sleep(LOOK_AGAIN)
             if child.alive:
                 continue
-            note(f"the projector has ended (see {log}); it starts again in {seconds(pause)}")
+            note(f"the {name} has ended (see {log}); it starts again in {seconds(pause)}")
             await asyncio.sleep(pause)
             pause = min(2 * pause, RESTART_MOST)
-            child = _start(servers, where, log)
+            child = _start(name, environment, log)
     finally:
-        child.stop(deadline=STOP_DEADLINE)
+        await asyncio.to_thread(child.stop, deadline=STOP_DEADLINE)
 
 
-def _start(servers: Servers, where: Target, log: Path) -> Child:
-    settings = {
-        **servers.environment(),
-        "FLIGHTLOG_SUBJECT_PREFIX": where.prefix,
-        "FLIGHTLOG_HTTP_PORT": os.environ.get("FLIGHTLOG_HTTP_PORT", "0"),
-    }
-    os.environ.update(settings)  # what a child inherits, and no other user of this machine sees
-    return Child([sys.executable, "-m", PROJECTOR], log=log)
+def _start(name: str, environment: dict[str, str], log: Path) -> Child:
+    return Child([sys.executable, "-m", SERVICES[name]], log=log, environment=environment)

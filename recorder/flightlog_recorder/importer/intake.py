@@ -86,7 +86,7 @@ async def take(
         if standing == "absent":
             return await _write(bus, tenant, imported, entry, key=key, labels=labels or {})
         await seal.abandon(
-            bus, tenant, entry.id, key=content, entry=entry, by="import", why="its author is gone"
+            bus, tenant, entry.id, entries=[entry], by="import", why="its author is gone"
         )
     raise NotOurs
 
@@ -110,7 +110,7 @@ async def _take_key(bus: NatsBus, tenant: str, key: str, session: str) -> None:
         return
     if (await seal.look(bus, tenant, owner.id)).standing != "abandoned":
         raise KeyTaken(owner.id)
-    await names.release(bus, tenant, key, owner)
+    await names.release(bus, owner)
     owner = await names.claim(bus, tenant, key, made_by="import", id=session)
     if owner.id != session:
         raise KeyTaken(owner.id)
@@ -167,7 +167,7 @@ async def _point(
 ) -> None:
     """Let the source's key stand for its latest session; whoever comes second leaves it."""
     if pointer is not None and pointer.id != session:
-        await names.release(bus, tenant, source, pointer)
+        await names.release(bus, pointer)
     await names.claim(bus, tenant, source, made_by="import", id=session)
 
 

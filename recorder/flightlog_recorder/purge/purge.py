@@ -104,8 +104,8 @@ async def _go_on(
         entry = await keys.held(bus, log.tenant, key) if key is not None else None
         held = entry is not None and entry.id == session
         match next_step(replace(seen, is_held=held)):
-            case ReleaseKey() if key is not None and entry is not None:
-                await keys.release(bus, log.tenant, key, entry)
+            case ReleaseKey() if entry is not None:
+                await keys.release(bus, entry)
             case Bury() as step if reason is not None:
                 await _bury(log, bus, session, step, reason)
             case Clear(place, below):

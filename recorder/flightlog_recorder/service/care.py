@@ -1,0 +1,79 @@
+"""What the recorder does for one session when its turn comes. Idempotent; any replica may do it."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+from flightlog import inbox, keys, seal
+from flightlog import subject as names
+from flightlog.layout import INBOX_STREAM
+from flightlog.log import Log
+from flightlog.nats_bus import NatsBus
+from flightlog.store import Store
+from flightlog_recorder import purge as purging
+from flightlog_recorder.purge.purge import look
+from flightlog_recorder.service.metrics import Metrics
+from flightlog_recorder.verify import Checker, Verdict
+
+RECORDER = "recorder"
+NOBODY_SEALED = "nobody sealed it"
+
+
+class Care:
+    """Looks after the sessions of one tenant."""
+
+    def __init__(
+        self, bus: NatsBus, store: Store | None, tenant: str, *, metrics: Metrics, base_age: float
+    ) -> None:
+        """`base_age`: seconds after its last message until an unsealed base is given up."""
+        self.tenant = tenant
+        self._bus = bus
+        self._log = Log(bus, store, tenant, None)
+        self._checker = Checker(bus, store, tenant)
+        self._metrics, self._base_age = metrics, timedelta(seconds=base_age)
+
+    async def take(self, session: str) -> Verdict:
+        """Finish what others left half done, then verify. Raises `BusUnavailable`."""
+        seen = await look(self._log, self._bus, session)
+        if seen.is_buried:
+            if await purging.finish(self._log, self._bus, session):
+                self._metrics.purges.inc()
+        elif not seen.live:
+            await self._give_up(session)
+        elif seen.inbox:
+            await self._clear_inbox(session)
+        return await self._checker.check(session)
+
+    async def _give_up(self, session: str) -> None:
+        """Abandon a base whose author is gone; one that is sealed stays."""
+        base = await seal.look(self._bus, self.tenant, session)
+        if base.standing != "open" or await self._age(session) < self._base_age:
+            return
+        entries = await keys.held_by(self._bus, self.tenant, session)
+        if await seal.abandon(
+            self._bus, self.tenant, session, entries=entries, by=RECORDER, why=NOBODY_SEALED
+        ):
+            self._metrics.bases.inc()
+
+    async def _age(self, session: str) -> timedelta:
+        """How long ago the base's last message was stored, by the broker's clock."""
+        subject = names.log_subject(self.tenant, session, "base", prefix=self._bus.layout.prefix)
+        query = json.dumps({"last_by_subj": subject}).encode()
+        stream = self._bus.layout.stream_of(session)
+        found = (await self._bus.api(f"STREAM.MSG.GET.{stream}", query)).get("message")
+        if found is None:
+            return timedelta()
+        return datetime.now(UTC) - datetime.fromisoformat(found["time"])
+
+    async def _clear_inbox(self, session: str) -> None:
+        """Delete what the log has taken."""
+        taken = (await self._log.state(session)).inbox
+        if not taken or not await self._holds_taken(session, taken):
+            return
+        items = names.inbox_subject(self.tenant, session, "*", prefix=self._bus.layout.prefix)
+        gone = await self._bus.purge(INBOX_STREAM, items, below=taken + 1)
+        self._metrics.inbox.inc(gone)
+
+    async def _holds_taken(self, session: str, taken: int) -> bool:
+        async for item in inbox.received(self._bus, self.tenant, session, after=0):
+            return item.sequence <= taken
+        return False

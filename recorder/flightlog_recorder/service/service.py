@@ -1,0 +1,69 @@
+"""The recorder's life: connects, goes its rounds, and stops when told to."""
+
+import asyncio
+import logging
+import signal
+
+from flightlog.nats_bus import NatsBus, connect_bus
+from flightlog.store import Store
+from flightlog_recorder.service import web
+from flightlog_recorder.service.metrics import Metrics
+from flightlog_recorder.service.rounds import Rounds
+from flightlog_recorder.service.settings import Settings
+
+_log = logging.getLogger("flightlog.recorder")
+
+
+class Service:
+    """One recorder."""
+
+    def __init__(self, bus: NatsBus, store: Store | None, settings: Settings) -> None:
+        self._bus, self._settings = bus, settings
+        self.metrics = Metrics()
+        self.rounds = Rounds(bus, store, settings, self.metrics)
+        self.port = 0
+
+    async def run(self) -> None:
+        """Go round until `stop`. Raises OSError when the HTTP port is taken."""
+        listener = web.listen(self._settings.http_host, self._settings.http_port)
+        self.port = listener.getsockname()[1]
+        app = web.application(
+            self.metrics, why_dead=self.rounds.why_dead, why_unready=self._why_unready
+        )
+        server = web.server(app)
+        _log.info("looking after the logs, HTTP on port %d", self.port)
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            await self.rounds.run()
+        finally:
+            server.should_exit = True
+            await serving
+        _log.info("stopped; %d sessions have problems", len(self.rounds.problems))
+
+    def stop(self) -> None:
+        """Finish the session in hand; `run` then returns."""
+        self.rounds.stop()
+
+    def _why_unready(self) -> str | None:
+        return None if self._bus.connected else "no connection to NATS"
+
+
+async def serve(settings: Settings) -> None:
+    """Connect, run until SIGTERM or SIGINT, close. Raises `FlightlogError` without a bus."""
+    redis = settings.redis_url
+    store = Store.connect(redis.get_secret_value()) if redis is not None else None
+    bus = await connect_bus(
+        settings.nats_url.get_secret_value(),
+        prefix=settings.subject_prefix,
+        name="flightlog-recorder",
+    )
+    try:
+        service = Service(bus, store, settings)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, service.stop)
+        await service.run()
+    finally:
+        await bus.close()
+        if store is not None:
+            await store.close()

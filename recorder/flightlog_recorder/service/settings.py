@@ -1,0 +1,47 @@
+"""The recorder's settings, from the environment (`FLIGHTLOG_*`)."""
+
+from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class BadSettings(Exception):
+    """Settings that cannot be used; says which and why, never their values."""
+
+
+class Settings(BaseSettings):
+    """What the recorder needs to know. Durations are seconds.
+
+    `duty` is the share of its time that it works: reading every log again and again must not starve
+    those who write them.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="FLIGHTLOG_", env_ignore_empty=True)
+
+    nats_url: SecretStr = SecretStr("nats://127.0.0.1:4222")
+    redis_url: SecretStr | None = None
+    subject_prefix: str = "flightlog.v1"
+    http_host: str = "127.0.0.1"
+    http_port: int = Field(default=8081, ge=0, le=65_535)
+    duty: float = Field(default=0.2, gt=0, le=1)
+    round_pause: float = Field(default=10.0, ge=0)
+    base_age: float = Field(default=86_400.0, ge=0)
+    stall_timeout: float = Field(default=600.0, gt=0)
+    log_level: str = "INFO"
+
+    @field_validator("log_level")
+    @classmethod
+    def _known_level(cls, value: str) -> str:
+        if value.upper() not in {"DEBUG", "INFO", "WARNING", "ERROR"}:
+            raise ValueError("it is none of DEBUG, INFO, WARNING, ERROR")
+        return value.upper()
+
+
+def load() -> Settings:
+    """Read the settings; raises `BadSettings` in one line."""
+    try:
+        return Settings()
+    except ValidationError as exc:
+        rows = [
+            f"FLIGHTLOG_{'_'.join(map(str, e['loc'])).upper()}: {e['msg']}" for e in exc.errors()
+        ]
+        raise BadSettings("; ".join(rows)) from None
