@@ -6,15 +6,15 @@ import logging
 import re
 import socket
 from collections import Counter
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from typing import Any, Self
 
 import nats.errors
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from flightlog.bus import Message
+from flightlog.client import Client, give_up
 from flightlog.errors import BusUnavailable, NotPermitted
 
 REQUEST_TIMEOUT = 5.0  # seconds for one answer; deadlines above are made of several
@@ -32,46 +32,6 @@ Heard = Callable[[Message], Awaitable[None]]
 Took = Callable[[Msg], Awaitable[None]]
 
 _log = logging.getLogger("flightlog.bus")
-
-
-class _Client(Client):
-    """nats-py, with a header parser that does not go one character at a time, and no leaks."""
-
-    async def _process_headers(self, headers: bytes | None) -> dict[str, str] | None:
-        if not headers:
-            return None
-        first, *lines = headers.decode("utf-8", "replace").split("\r\n")
-        found = dict(line.split(": ", 1) for line in lines if ": " in line)
-        # nats-py's own name for the status line, so a stored header of that name must not pass.
-        found.pop("Status", None)
-        status = first[9:12]
-        return found | {"Status": status, "Description": first[13:]} if status else found
-
-    async def _process_msg(
-        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes
-    ) -> None:
-        """Hand an answer to who waits for it at once; through another task it comes a turn late."""
-        waiting = self._resp_map.get(subject[subject.rfind(b".") + 1 :].decode())
-        if waiting is None or waiting.done():
-            await super()._process_msg(sid, subject, reply, data, headers)
-            return
-        found = await self._process_headers(headers)
-        waiting.set_result(self._build_message(sid, subject, reply, data, found))
-
-    async def _send_ping(self, future: "asyncio.Future[Any] | None" = None) -> None:
-        """Keep a ping behind what is pending: sent ahead of it, its pong proves nothing (2.15)."""
-        await self._flush_pending(force_flush=True)
-        await super()._send_ping(future)
-
-    def give_up_requests(self, exc: Exception) -> None:
-        """Fail what waits for an answer: it will not come, and nothing else would say so."""
-        for future in list(self._resp_map.values()):
-            _give_up(future, exc)
-
-    def drop_transport(self) -> None:
-        """Close the socket: nats-py leaves it open when it reconnects or fails to connect."""
-        if self._transport is not None:
-            self._transport.close()  # type: ignore[no-untyped-call]
 
 
 class Listening:
@@ -94,13 +54,13 @@ class Link:
 
     def __init__(self, options: dict[str, Any]) -> None:
         self._options = options
-        self._client: _Client | None = None
+        self._client: Client | None = None
         self._connecting: asyncio.Future[None] | None = None
         self._rebuilding = asyncio.Lock()
         self._last_error: Exception | None = None
         self._denied: set[tuple[str, str]] = set()
         self._reads: set[asyncio.Future[str]] = set()
-        self._asking: Counter[str] = Counter()  # subjects of the requests under way
+        self._asking: Counter[str] = Counter()  # subjects of the reads under way
         self.listening: set[Listening] = set()
         self.closed = False
 
@@ -127,7 +87,7 @@ class Link:
 
     async def open(self, timeout: float) -> None:
         """Connect, or raise `BusUnavailable` or `NotPermitted` within `timeout` seconds."""
-        client = _Client()
+        client = Client()
         self._last_error = None
         connecting = self._connecting = asyncio.ensure_future(self._connect(client))
         try:
@@ -142,7 +102,7 @@ class Link:
         for each in list(self.listening):
             await self._subscribe(client, each)
 
-    async def _connect(self, client: _Client) -> None:
+    async def _connect(self, client: Client) -> None:
         async def lost() -> None:
             client.drop_transport()
             self._give_up(client, nats.errors.ConnectionReconnectingError())
@@ -164,11 +124,11 @@ class Link:
             return NotPermitted(f"NATS at {self.where} refused the credentials")
         return BusUnavailable(self.where, _told(reason))
 
-    def _on_error(self, client: _Client, exc: Exception) -> None:
+    def _on_error(self, client: Client, exc: Exception) -> None:
         text = str(exc).lower()
         if match := _VIOLATION.search(text):
             self._denied.add((match[1], match[2]))
-            if match[1] == "subscription" or self._asking[match[2]]:
+            if match[1] == "subscription" or self._asking[match[2]] or client.asks(match[2]):
                 self._give_up(client, exc)
         elif _UNWELCOME.search(text) and self._connecting is not None:
             self._connecting.cancel()
@@ -176,12 +136,12 @@ class Link:
             self._last_error = exc
         _log.debug("nats-py reported %s", type(exc).__name__)
 
-    def _give_up(self, client: _Client, exc: Exception) -> None:
+    def _give_up(self, client: Client, exc: Exception) -> None:
         client.give_up_requests(exc)
         for future in self._reads:
-            _give_up(future, exc)
+            give_up(future, exc)
 
-    async def client(self) -> _Client:
+    async def client(self) -> Client:
         """The live client; a closed one (any unexpected -ERR closes it) is replaced first."""
         if self._client is None or self._client.is_closed:
             if self.closed:
@@ -210,17 +170,25 @@ class Link:
         subject: str,
         body: bytes = b"",
         *,
-        headers: dict[str, str] | None = None,
+        headers: bytes = b"",
+        before: Sequence[bytes] = (),
         timeout: float = REQUEST_TIMEOUT,
     ) -> Msg:
-        """One request and its answer, else `BusUnavailable`, or `NotPermitted` if so told."""
-        with self._watching(subject):
+        """One request and its answer, else `BusUnavailable`, or `NotPermitted` if so told.
+
+        The frames `before` go ahead of it, unanswered.
+        """
+        if self._denied:
+            self._denied.discard(("publish", subject.lower()))
+        try:
             client = await self.client()
-            return await client.request(subject, body, timeout=timeout, headers=headers)
+            return await client.ask(subject, body, timeout=timeout, headers=headers, before=before)
+        except (nats.errors.Error, OSError, TimeoutError) as exc:
+            raise self._failure(subject, exc) from exc
 
     @contextlib.contextmanager
     def _watching(self, subject: str) -> Generator[None]:
-        """The one place where nats-py's errors become ours, refused permissions included."""
+        """As `request` does for one answer: nats-py's errors become ours."""
         name = subject.lower()
         self._denied.discard(("publish", name))
         self._asking[name] += 1
@@ -271,7 +239,7 @@ class Link:
         self.listening.add(listening)
         return listening
 
-    async def _subscribe(self, client: _Client, listening: Listening) -> None:
+    async def _subscribe(self, client: Client, listening: Listening) -> None:
         async def took(msg: Msg) -> None:
             await listening.heard(Message(msg.subject, 0, msg.data))
 
@@ -291,13 +259,7 @@ def _succeeded(connecting: "asyncio.Future[None]") -> bool:
     return connecting.done() and not connecting.cancelled() and connecting.exception() is None
 
 
-def _give_up(future: "asyncio.Future[Any]", exc: Exception) -> None:
-    if not future.done():
-        future.set_exception(exc)
-        future.exception()  # seen, even if nobody gets to await it any more
-
-
-async def _close(client: _Client) -> None:
+async def _close(client: Client) -> None:
     with contextlib.suppress(Exception):  # nats-py raises ConnectionResetError and others
         await asyncio.wait_for(client.close(), _CLOSE_TIMEOUT)
     client.drop_transport()

@@ -10,7 +10,7 @@ from typing import Any
 import nats.errors
 from nats.aio.msg import Msg
 
-from flightlog import answer, layout
+from flightlog import answer, frame, layout
 from flightlog import subject as names
 from flightlog.answer import Answer, Oversized, Unclear
 from flightlog.bus import Message, Outgoing, Page
@@ -47,14 +47,15 @@ class NatsBus(Link):
             (each.body, _headers(each, n, expected, batch, last=n == len(messages) - 1))
             for n, each in enumerate(messages)
         ]
-        if any(_size(body, headers) > self.max_payload for body, headers in ready):
+        if any(len(body) + len(headers) > self.max_payload for body, headers in ready):
             return Oversized(self.max_payload)  # sent, it would close the connection for good
         body, headers = ready.pop()
+        before = [frame.publication(subject, each, headers=its) for each, its in ready]
         try:
-            for each, its in ready:
-                await (await self.client()).publish(subject, each, headers=its)
-            reply = await self.request(subject, body, headers=headers, timeout=timeout)
-        except (nats.errors.Error, OSError, BusUnavailable) as exc:
+            reply = await self.request(
+                subject, body, headers=headers, before=before, timeout=timeout
+            )
+        except BusUnavailable as exc:
             return Unclear(type(exc.__cause__ or exc).__name__)
         return answer.read(reply.data, stream=self._stream(subject), limit=self.max_payload)
 
@@ -151,10 +152,8 @@ class NatsBus(Link):
         return int(answered.get("purged", 0))
 
 
-def _headers(
-    message: Outgoing, n: int, expected: int, batch: str | None, *, last: bool
-) -> dict[str, str]:
-    headers = dict(message.headers)  # nats-py is known to keep and change what it is handed
+def _headers(message: Outgoing, n: int, expected: int, batch: str | None, *, last: bool) -> bytes:
+    headers = dict(message.headers)
     if n == 0:
         headers[EXPECTED] = str(expected)
     if batch:
@@ -162,12 +161,7 @@ def _headers(
         headers["Nats-Batch-Sequence"] = str(n + 1)
         if last:
             headers["Nats-Batch-Commit"] = "1"
-    return headers
-
-
-def _size(body: bytes, headers: dict[str, str]) -> int:
-    lines = sum(len(name) + len(value.encode()) + 4 for name, value in headers.items())
-    return len(body) + lines + len("NATS/1.0\r\n\r\n")
+    return frame.header_block(headers)
 
 
 def _status(msg: Msg) -> str:
