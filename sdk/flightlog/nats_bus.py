@@ -10,7 +10,7 @@ from typing import Any
 import nats.errors
 from nats.aio.msg import Msg
 
-from flightlog import answer, frame, layout
+from flightlog import answer, clock, frame, layout
 from flightlog import subject as names
 from flightlog.answer import Answer, Oversized, Unclear
 from flightlog.bus import Message, Outgoing, Page
@@ -213,9 +213,10 @@ async def connect_bus(
     does not hear what it publishes: hearing its own appends costs a writer a tenth. Raises
     `BusUnavailable`, `NotPermitted` or `LayoutRefused`.
     """
+    until = clock.elapsed() + timeout
     bus = await connect_bare(url, timeout=timeout, name=name, inbox_prefix=inbox_prefix, echo=echo)
     try:
-        bus.layout = await _discover(bus, prefix, provision)
+        bus.layout = await _patiently_discover(bus, prefix, provision, until=until)
     except BaseException:
         await bus.close()
         raise
@@ -258,6 +259,23 @@ def _check_version(bus: NatsBus) -> None:
         raise LayoutRefused(
             f"nats-server {found} at {bus.where} is too old", advice=f"use {needed} or newer"
         )
+
+
+async def _patiently_discover(
+    bus: NatsBus, prefix: str, provision: bool | None, *, until: float
+) -> layout.Layout:
+    """Discover again when the link is lost meanwhile, as happens where many start at once."""
+    trouble = BusUnavailable(bus.where, "it does not say in time which streams it has")
+    try:
+        async with asyncio.timeout_at(until):
+            while True:
+                try:
+                    return await _discover(bus, prefix, provision)
+                except BusUnavailable as exc:
+                    trouble = exc
+                await asyncio.sleep(RECONNECT_WAIT)
+    except TimeoutError:
+        raise trouble from trouble.__cause__
 
 
 async def _discover(bus: NatsBus, prefix: str, provision: bool | None) -> layout.Layout:

@@ -15,6 +15,7 @@ from flightlog.errors import BusUnavailable, LayoutRefused, NotPermitted
 from flightlog.nats_bus import NatsBus, connect_bare, connect_bus
 from flightlog_recorder.embedded import Server
 from tests.conftest import MakeNats
+from tests.network import Network
 
 SUBJECT = subject.log_subject("acme", "one", "live")
 OTHER = subject.log_subject("acme", "two", "live")
@@ -314,6 +315,26 @@ def free_port(make_nats: MakeNats) -> int:
     server = make_nats()
     server.kill()
     return server.port
+
+
+@pytest.mark.parametrize("asked", [b"STREAM.LIST", b"STREAM.CREATE"])
+async def test_a_link_that_is_lost_while_connecting_is_made_again(
+    nats_url: str, asked: bytes
+) -> None:
+    async with (
+        Network(nats_url, at=asked, then="cut") as network,
+        await connect_bus(network.url) as bus,
+    ):
+        assert network.struck.is_set()
+        assert await append(bus, b"a", expected=0) == Acked(STREAM, 1)
+
+
+async def test_a_link_that_stalls_while_connecting_is_given_up_in_time(nats_url: str) -> None:
+    async with Network(nats_url, at=b"STREAM.LIST", then="stall") as network:
+        begun = time.monotonic()
+        with pytest.raises(BusUnavailable, match="in time"):
+            await connect_bus(network.url, timeout=1)
+        assert time.monotonic() - begun < 1 + QUICKLY
 
 
 @pytest.mark.parametrize("url", ["", "://", "nats://", "nats://host:port", "127.0.0.1:0"])
