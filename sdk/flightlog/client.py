@@ -1,4 +1,4 @@
-"""nats-py's client, with a short way for what every append does: ask, and be answered.
+"""nats-py's client, with a short way for what appends and reads do: ask, and be answered.
 
 nats-py itself takes a timer, a task for the answer and a turn of its flusher for each request.
 """
@@ -14,6 +14,8 @@ from nats import errors
 from nats.aio.msg import Msg
 
 from flightlog import frame
+from flightlog.bus import Message
+from flightlog.parser import Parser, stored
 
 _NO_RESPONDERS = "503"
 
@@ -34,6 +36,7 @@ class Client(nats.aio.client.Client):
         self._asked: dict[bytes, _Asked] = {}  # by the subject that the answer comes on
         self._numbers: Iterator[int] = itertools.count(1)
         self._alarm: asyncio.TimerHandle | None = None
+        self._ps = self._parser = Parser(self)
 
     async def ask(
         self,
@@ -61,6 +64,19 @@ class Client(nats.aio.client.Client):
         if found.headers and found.headers.get("Status") == _NO_RESPONDERS:
             raise errors.NoRespondersError
         return found
+
+    async def ask_page(
+        self, subject: str, query: bytes, *, timeout: float
+    ) -> tuple[list[Message], Msg]:
+        """A request that is answered by stored messages and, at their end, by a status."""
+        inbox = await self._new_inbox()
+        asked = self._expect(inbox, subject, timeout)
+        page = self._parser.pages[inbox] = list[Message]()
+        try:
+            await self._write([frame.publication(subject, query, reply=inbox)])
+            return page, await asked.answer
+        finally:
+            del self._asked[inbox], self._parser.pages[inbox]
 
     def asks(self, subject: str) -> bool:
         """Whether a request on the subject, in whatever case, waits for its answer."""
@@ -108,9 +124,11 @@ class Client(nats.aio.client.Client):
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes
     ) -> None:
         """Hand an answer to who waits for it at once; through another task it comes a turn late."""
-        asked = self._asked.get(subject)
+        asked, page = self._asked.get(subject), self._parser.pages.get(subject)
         if asked is None:
             await super()._process_msg(sid, subject, reply, data, headers)
+        elif page is not None and (message := stored(headers or b"", data)):
+            page.append(message)
         elif not asked.answer.done():
             found = self._build_message(sid, subject, reply, data, _fields(headers))
             asked.answer.set_result(found)

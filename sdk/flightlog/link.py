@@ -5,8 +5,7 @@ import contextlib
 import logging
 import re
 import socket
-from collections import Counter
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Self
 
 import nats.errors
@@ -14,7 +13,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from flightlog.bus import Message
-from flightlog.client import Client, give_up
+from flightlog.client import Client
 from flightlog.errors import BusUnavailable, NotPermitted
 
 REQUEST_TIMEOUT = 5.0  # seconds for one answer; deadlines above are made of several
@@ -29,7 +28,6 @@ _VIOLATION = re.compile(r'permissions violation for (publish|subscription) to "(
 _UNWELCOME = re.compile(r"authorization|authentication")
 
 Heard = Callable[[Message], Awaitable[None]]
-Took = Callable[[Msg], Awaitable[None]]
 
 _log = logging.getLogger("flightlog.bus")
 
@@ -59,8 +57,6 @@ class Link:
         self._rebuilding = asyncio.Lock()
         self._last_error: Exception | None = None
         self._denied: set[tuple[str, str]] = set()
-        self._reads: set[asyncio.Future[str]] = set()
-        self._asking: Counter[str] = Counter()  # subjects of the reads under way
         self.listening: set[Listening] = set()
         self.closed = False
 
@@ -105,7 +101,7 @@ class Link:
     async def _connect(self, client: Client) -> None:
         async def lost() -> None:
             client.drop_transport()
-            self._give_up(client, nats.errors.ConnectionReconnectingError())
+            client.give_up_requests(nats.errors.ConnectionReconnectingError())
 
         async def erred(exc: Exception) -> None:
             self._on_error(client, exc)
@@ -128,18 +124,13 @@ class Link:
         text = str(exc).lower()
         if match := _VIOLATION.search(text):
             self._denied.add((match[1], match[2]))
-            if match[1] == "subscription" or self._asking[match[2]] or client.asks(match[2]):
-                self._give_up(client, exc)
+            if match[1] == "subscription" or client.asks(match[2]):
+                client.give_up_requests(exc)
         elif _UNWELCOME.search(text) and self._connecting is not None:
             self._connecting.cancel()
         if not (self._last_error and _UNWELCOME.search(str(self._last_error).lower())):
             self._last_error = exc
         _log.debug("nats-py reported %s", type(exc).__name__)
-
-    def _give_up(self, client: Client, exc: Exception) -> None:
-        client.give_up_requests(exc)
-        for future in self._reads:
-            give_up(future, exc)
 
     async def client(self) -> Client:
         """The live client; a closed one (any unexpected -ERR closes it) is replaced first."""
@@ -186,21 +177,6 @@ class Link:
         except (nats.errors.Error, OSError, TimeoutError) as exc:
             raise self._failure(subject, exc) from exc
 
-    @contextlib.contextmanager
-    def _watching(self, subject: str) -> Generator[None]:
-        """As `request` does for one answer: nats-py's errors become ours."""
-        name = subject.lower()
-        self._denied.discard(("publish", name))
-        self._asking[name] += 1
-        try:
-            yield
-        except (nats.errors.Error, OSError, TimeoutError) as exc:
-            raise self._failure(subject, exc) from exc
-        finally:
-            self._asking[name] -= 1
-            if not self._asking[name]:
-                del self._asking[name]
-
     def _failure(self, subject: str, exc: Exception) -> Exception:
         if ("publish", subject.lower()) in self._denied:
             return NotPermitted(f"NATS refused to let us publish to {subject}")
@@ -209,24 +185,15 @@ class Link:
             return NotPermitted(f"NATS refused to let us receive answers on {inbox}.>")
         return BusUnavailable(self.where, type(exc).__name__)
 
-    async def read(
-        self, subject: str, query: bytes, took: Took, done: "asyncio.Future[str]"
-    ) -> None:
-        """Ask what is answered by several messages: each goes to `took`, until `done` is set."""
-        self._reads.add(done)
+    async def read(self, subject: str, query: bytes) -> tuple[list[Message], Msg]:
+        """One request, the stored messages it is answered with, and the status at their end."""
+        if self._denied:
+            self._denied.discard(("publish", subject.lower()))
         try:
-            with self._watching(subject):
-                client = await self.client()
-                inbox = client.new_inbox()
-                subscription = await client.subscribe(inbox, cb=took, pending_bytes_limit=0)
-                try:
-                    await client.publish(subject, query, reply=inbox)
-                    await asyncio.wait_for(done, REQUEST_TIMEOUT)
-                finally:
-                    with contextlib.suppress(nats.errors.Error):
-                        await subscription.unsubscribe()
-        finally:
-            self._reads.discard(done)
+            client = await self.client()
+            return await client.ask_page(subject, query, timeout=REQUEST_TIMEOUT)
+        except (nats.errors.Error, OSError, TimeoutError) as exc:
+            raise self._failure(subject, exc) from exc
 
     async def listen(self, subject: str, heard: Heard) -> Listening:
         """Call `heard` for each core message on `subject`; raises `NotPermitted`."""

@@ -1,6 +1,5 @@
 """JetStream as the bus protocol: appends under expectation, reads in pages, making streams."""
 
-import asyncio
 import base64
 import json
 import uuid
@@ -86,19 +85,12 @@ class NatsBus(Link):
             "batch": PAGE_MESSAGES,
             "max_bytes": PAGE_BYTES,
         }
-        messages: list[Message] = []
-        done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-
-        async def took(msg: Msg) -> None:
-            if not _status(msg):
-                messages.append(_stored(msg))
-            elif not done.done():
-                done.set_result(_end(msg))
-
-        await self.read(f"$JS.API.DIRECT.GET.{stream}", json.dumps(query).encode(), took, done)
-        if done.result() not in (_ALL, _SOME):
-            raise BusUnavailable(self.where, f"a read of {stream} was answered {done.result()}")
-        return Page(messages, more=done.result() == _SOME)
+        reading = f"$JS.API.DIRECT.GET.{stream}"
+        messages, last = await self.read(reading, json.dumps(query).encode())
+        end = _end(last)
+        if end not in (_ALL, _SOME):
+            raise BusUnavailable(self.where, f"a read of {stream} was answered {end}")
+        return Page(messages, more=end == _SOME)
 
     async def api(self, verb: str, body: bytes = b"") -> dict[str, Any]:
         """One JetStream API call; its error, if any, stays in the answer."""
