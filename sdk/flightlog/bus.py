@@ -9,7 +9,7 @@ from flightlog.answer import Answer
 from flightlog.layout import Layout
 
 
-class Message(Struct, frozen=True):
+class Message(Struct, frozen=True, gc=False):
     """One stored message."""
 
     subject: str
@@ -17,7 +17,7 @@ class Message(Struct, frozen=True):
     body: bytes
 
 
-class Outgoing(Struct, frozen=True):
+class Outgoing(Struct, frozen=True, gc=False):
     """One message to be stored; `headers` are ours, the expectation is added on sending."""
 
     body: bytes

@@ -22,7 +22,7 @@ Writers = tuple[tuple[int, int], ...]  # (seq, number) of each change of writer,
 _TAKEOVERS = frozenset({"session_started", "session_resumed", "session_reopened"})
 
 
-class Head(Struct, frozen=True):
+class Head(Struct, frozen=True, gc=False):
     """The last event that counts: where the next one must fit."""
 
     seq: int = 0

@@ -13,7 +13,7 @@ from flightlog.errors import InvalidEvent
 WIRE_VERSION = 1
 
 
-class _Wire(msgspec.Struct, frozen=True, kw_only=True):
+class _Wire(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The JSON object of the wire contract, in its written order."""
 
     v: int
@@ -27,7 +27,7 @@ class _Wire(msgspec.Struct, frozen=True, kw_only=True):
     prev: str | None
 
 
-class _ControlWire(msgspec.Struct, frozen=True, kw_only=True):
+class _ControlWire(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     v: int
     session_id: str
     ts: str
@@ -35,7 +35,7 @@ class _ControlWire(msgspec.Struct, frozen=True, kw_only=True):
     payload: msgspec.Raw
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One thing that happened in a session; written once, never changed.
 
     `seq` is dense from 1 and is the only order; `ts` is for people. `body` is the stored bytes,
@@ -61,7 +61,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
         return carry.unpack(self.raw)
 
 
-class Control(msgspec.Struct, frozen=True, kw_only=True):
+class Control(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A message that is no event: the seal of a `base`, or the tombstone of a purged session."""
 
     session_id: str

@@ -10,7 +10,6 @@ from nats.protocol import parser as nats_parser
 
 from flightlog.bus import Message
 
-_SEQUENCE, _SUBJECT = b"\r\nNats-Sequence: ", b"\r\nNats-Subject: "
 _BREAK = b"\r\n"
 
 
@@ -40,28 +39,26 @@ class Parser(nats_parser.Parser):
         """Put the messages at the head of `data` on their pages; how many bytes that were."""
         at, end = 0, len(data)
         while data.startswith(b"HMSG ", at) and (line := data.find(_BREAK, at)) > 0:
-            _, subject, *_, head, size = data[at:line].split()
-            page, begin = self.pages.get(subject), line + len(_BREAK)
-            body, behind = begin + int(head), begin + int(size)
-            if page is None or behind + len(_BREAK) > end:
+            _, subject, *_, head, size = data[at:line].split(b" ")
+            page, begin = self.pages.get(subject), line + 2
+            behind = begin + int(size)
+            if page is None or behind + 2 > end:
                 break
+            body = begin + int(head)
             message = stored(data[begin:body], data[body:behind])
             if message is None:
                 break
             page.append(message)
-            at = behind + len(_BREAK)
+            at = behind + 2
         return at
 
 
 def stored(head: bytes, body: bytes) -> Message | None:
     """The stored message that a direct get is answered with, or None for a status (ADR-31).
 
-    The server's headers stand behind those that the author gave.
+    The server's headers stand behind those that the author gave, the sequence behind the subject.
     """
-    at = head.rfind(_SEQUENCE)
-    if at < 0:
-        return None
-    sequence = head[at + len(_SEQUENCE) : head.find(_BREAK, at + len(_BREAK))]
-    at = head.rfind(_SUBJECT)
-    subject = head[at + len(_SUBJECT) : head.find(_BREAK, at + len(_BREAK))]
-    return Message(subject.decode(), int(sequence), body)
+    _, _, tail = head.rpartition(b"\r\nNats-Subject: ")
+    subject, _, tail = tail.partition(b"\r\nNats-Sequence: ")
+    sequence, found, _ = tail.partition(_BREAK)
+    return Message(subject.decode(), int(sequence), body) if found else None

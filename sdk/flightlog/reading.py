@@ -6,7 +6,7 @@ from typing import Literal
 
 from flightlog import clock
 from flightlog import subject as names
-from flightlog.bus import Bus, Message
+from flightlog.bus import Bus, Message, Page
 from flightlog.chain import Chain, Gap, Head, Part, Pin
 from flightlog.errors import BusUnavailable
 from flightlog.event import Control, Event, digest_of
@@ -101,12 +101,23 @@ class Reading:
         for part in parts:
             if part == "live" and self._base_open:
                 return
-            more = True
-            while more:
-                page = await self._bus.page(self.stream, self.subjects[part], self._next[part])
-                more = page.more
-                if events := self._take(page.messages, part):
-                    yield events
+            ahead: asyncio.Task[Page] | None = self._ask(part, self._next[part])
+            try:
+                while ahead is not None:
+                    page = await ahead
+                    ahead = self._ask(part, self._behind(page, part)) if page.more else None
+                    await asyncio.sleep(0)  # the request leaves before the page is worked on
+                    if events := self._take(page.messages, part):
+                        yield events
+            finally:
+                if ahead is not None:
+                    ahead.cancel()
+
+    def _ask(self, part: Part, start: int) -> asyncio.Task[Page]:
+        return asyncio.ensure_future(self._bus.page(self.stream, self.subjects[part], start))
+
+    def _behind(self, page: Page, part: Part) -> int:
+        return page.messages[-1].sequence + 1 if page.messages else self._next[part]
 
     def _take(self, messages: list[Message], part: Part) -> list[Event]:
         events: list[Event] = []

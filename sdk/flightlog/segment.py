@@ -90,8 +90,6 @@ class Entries(Struct, frozen=True):
     def add(self, *entries: Entry) -> "Entries":
         """With these behind the last."""
         closed, tail = self.closed, self.tail + entries
-        if len(tail) < SIZE:
-            return Entries(closed, tail)
         while len(tail) >= SIZE:
             closed, tail = (*closed, Segment(tail[:SIZE])), tail[SIZE:]
         return Entries(closed, tail)
@@ -114,8 +112,9 @@ class Entries(Struct, frozen=True):
 
     def insert(self, index: int, *entries: Entry) -> "Entries":
         """With these before the one at `index`."""
-        later = self.after(index)
-        return self.take(index).add(*entries, *later) if later else self.add(*entries)
+        if index >= len(self):
+            return self.add(*entries)
+        return self.take(index).add(*entries, *self.after(index))
 
     def put(self, index: int, entry: Entry) -> "Entries":
         """With this one instead of the one at `index`."""

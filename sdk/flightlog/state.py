@@ -76,13 +76,9 @@ def _counted(counts: dict[str, int], type: str, payload: payloads.Payload) -> di
 
 
 def _failed(payload: payloads.Payload) -> bool:
-    match payload:
-        case payloads.ToolResult():
-            return payload.outcome in ("error", "unknown")
-        case payloads.ModelResponse():
-            return payload.error is not None
-        case _:
-            return False
+    if isinstance(payload, payloads.ToolResult):
+        return payload.outcome in ("error", "unknown")
+    return isinstance(payload, payloads.ModelResponse) and payload.error is not None
 
 
 def _taken_over(
