@@ -1,5 +1,6 @@
 """JetStream as the bus protocol: appends under expectation, reads in pages, making streams."""
 
+import asyncio
 import base64
 import json
 import uuid
