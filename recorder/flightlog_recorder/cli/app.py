@@ -22,7 +22,11 @@ from flightlog_recorder.cli import (
 )
 
 # Loaded when asked for: they bring their own weight, and may be left out of an installation.
-LAZY = {"demo": "flightlog_recorder.demo.command", "bench": "flightlog_recorder.bench.command"}
+LAZY = {
+    "replay": "flightlog_recorder.cli.replay",
+    "demo": "flightlog_recorder.demo.command",
+    "bench": "flightlog_recorder.bench.command",
+}
 
 
 class _Commands(TyperGroup):

@@ -19,19 +19,19 @@ def tell(event: Event) -> str:
     """What the event says, without its type; control characters are the reader's to mask."""
     match payloads.decode(event.type, event.raw):
         case payloads.UserMessage(content=content, origin=origin):
-            return _joined(_cut(content_text(content)), origin if origin != "human" else "")
+            return _joined(cut(content_text(content)), origin if origin != "human" else "")
         case payloads.ModelRequest(model=model, purpose=purpose):
-            return _joined(_cut(model or "a model"), "on the side" if purpose == "side" else "")
+            return _joined(cut(model or "a model"), "on the side" if purpose == "side" else "")
         case payloads.ModelResponse() as said:
             return _response(said)
         case payloads.ToolCall() as call:
             again = f"attempt {call.attempt}" if call.attempt > 1 else ""
-            return _joined(_cut(call.name), _cut(text(call.arguments)), again)
+            return _joined(cut(call.name), cut(text(call.arguments)), again)
         case payloads.ToolResult() as result:
             took = f"{result.duration:.2f} s" if result.duration is not None else ""
             by = result.resolved_by if result.resolved_by != "run" else ""
             return _joined(
-                result.outcome, took, by and f"by {by}", _cut(content_text(result.output))
+                result.outcome, took, by and f"by {by}", cut(content_text(result.output))
             )
         case found:
             return _tell_life(found) or _tell_ruling(found) or _tell_rest(found, event)
@@ -40,7 +40,7 @@ def tell(event: Event) -> str:
 def _tell_life(payload: payloads.Payload) -> str:
     match payload:
         case payloads.SessionStarted(writer=writer, key=key):
-            return _joined(f"writer {writer.number}", f"key {_cut(key)}" if key else "")
+            return _joined(f"writer {writer.number}", f"key {cut(key)}" if key else "")
         case payloads.SessionResumed() as resumed:
             flying = len(resumed.in_flight)
             return _joined(
@@ -49,14 +49,14 @@ def _tell_life(payload: payloads.Payload) -> str:
                 f"{flying} in flight" if flying else "",
             )
         case payloads.SessionSuspended(reason=reason):
-            return _cut(reason)
+            return cut(reason)
         case payloads.SessionEnded(status=status, error=error):
-            return _joined(status, _cut(error or ""))
+            return _joined(status, cut(error or ""))
         case payloads.SessionForked(session=session, seq=seq):
-            return f"from {_cut(session)} at seq {seq}"
+            return f"from {cut(session)} at seq {seq}"
         case payloads.SessionImported() as source:
-            grown = f"grown from {_cut(source.earlier)}" if source.earlier else ""
-            return _joined(_cut(source.format), _cut(source.path or source.id or ""), grown)
+            grown = f"grown from {cut(source.earlier)}" if source.earlier else ""
+            return _joined(cut(source.format), cut(source.path or source.id or ""), grown)
         case _:
             return ""
 
@@ -64,13 +64,13 @@ def _tell_life(payload: payloads.Payload) -> str:
 def _tell_ruling(payload: payloads.Payload) -> str:
     match payload:
         case payloads.DecisionRequested(call=call, question=question):
-            return _joined(_named(call), _cut(question))
+            return _joined(_named(call), cut(question))
         case payloads.DecisionMade() as made:
             return _joined(
-                _named(made.call), made.ruling, f"by {_cut(made.by)}", _cut(made.reason or "")
+                _named(made.call), made.ruling, f"by {cut(made.by)}", cut(made.reason or "")
             )
         case payloads.InboxRefused(why=why):
-            return _cut(why)
+            return cut(why)
         case _:
             return ""
 
@@ -78,30 +78,30 @@ def _tell_ruling(payload: payloads.Payload) -> str:
 def _tell_rest(payload: payloads.Payload, event: Event) -> str:
     match payload:
         case payloads.HookCall(hook=hook):
-            return _cut(hook)
+            return cut(hook)
         case payloads.HookDecision(outcome="failed", reason=reason):
-            return _joined("failed", _cut(reason or ""))
+            return _joined("failed", cut(reason or ""))
         case payloads.HookDecision(decision=decision):
-            return _cut(text(decision))
+            return cut(text(decision))
         case payloads.ValueRecorded(name=name, value=value):
-            return f"{_cut(name)} = {_cut(text(value))}"
+            return f"{cut(name)} = {cut(text(value))}"
         case payloads.Compact(keep_from=keep_from):
             return f"all before seq {keep_from} is a summary now"
         case payloads.Checkpoint(label=label):
-            return _cut(label or "")
+            return cut(label or "")
         case _:
-            return _cut(text(event.raw))
+            return cut(text(event.raw))
 
 
 def _response(said: payloads.ModelResponse) -> str:
     if said.error is not None:
-        return f"error: {_cut(said.error)}"
+        return f"error: {cut(said.error)}"
     reply = anthropic.reply(said.message)
     called = Counter(call.name for call in reply.calls)
     calls = ", ".join(f"{name} x{n}" if n > 1 else name for name, n in called.items())
     used = tokens.of(said.usage)
     cost = f"{used.output_tokens:,} tokens out" if used.output_tokens else ""
-    return _joined(_cut(content_text(said.message)), calls and f"calls {_cut(calls)}", cost)
+    return _joined(cut(content_text(said.message)), calls and f"calls {cut(calls)}", cost)
 
 
 def content_text(raw: Raw) -> str:
@@ -139,13 +139,14 @@ def _value(raw: Raw) -> Any:
 
 
 def _named(call: CallRef) -> str:
-    return f"call {_cut(call.call_id)}"
+    return f"call {cut(call.call_id)}"
 
 
 def _joined(*parts: str) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def _cut(words: str) -> str:
-    words = " ".join(words[: 4 * WIDTH].split())
-    return words if len(words) <= WIDTH else f"{words[: WIDTH - 1]}…"
+def cut(words: str, *, width: int = WIDTH) -> str:
+    """The words in one line, and no longer than that."""
+    words = " ".join(words[: 4 * width].split())
+    return words if len(words) <= width else f"{words[: width - 1]}…"

@@ -1,0 +1,204 @@
+"""`flightlog replay`: a session's events and states at any seq, and how it came to them."""
+
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from flightlog import Event, InvalidValue
+from flightlog_recorder.cli import replayed, target
+from flightlog_recorder.cli.output import Exit, Usage, note, show_json
+from flightlog_recorder.cli.target import Json, Target
+from flightlog_recorder.replay import compare, effects, request, tape
+from flightlog_recorder.replay.choice import Choice, Chooser, pattern
+from flightlog_recorder.replay.exported import FileSource
+from flightlog_recorder.replay.source import LiveSource
+from flightlog_recorder.replay.tape import NotThere, Tape
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """Which session is to be replayed, and up to where."""
+
+    session: str | None
+    key: str | None
+    file: Path | None
+    until: int | None
+    since: int | None
+    json: bool
+
+
+def command(
+    context: typer.Context,
+    *,
+    session: Annotated[str | None, typer.Argument(help="A session's id, or its key.")] = None,
+    key: Annotated[str | None, typer.Option(help="A session's key.")] = None,
+    file: Annotated[
+        Path | None, typer.Option(help="An exported file instead of a session; asks no server.")
+    ] = None,
+    until: Annotated[
+        int | None, typer.Option(min=0, metavar="SEQ", help="The state after this event.")
+    ] = None,
+    since: Annotated[
+        int | None, typer.Option("--from", min=1, metavar="SEQ", help="List events from here on.")
+    ] = None,
+    type: Annotated[list[str] | None, typer.Option(help="List events of this type.")] = None,
+    tool: Annotated[list[str] | None, typer.Option(help="List calls and results of it.")] = None,
+    grep: Annotated[
+        str | None, typer.Option(metavar="PATTERN", help="List events whose texts match.")
+    ] = None,
+    errors: Annotated[bool, typer.Option("--errors", help="List what went wrong.")] = False,
+    diff: Annotated[
+        str | None, typer.Option(metavar="A..B", help="What changed in the state from A to B.")
+    ] = None,
+    step: Annotated[bool, typer.Option("--step", help="Walk in the terminal; ? helps.")] = False,
+    model: Annotated[
+        int | None,
+        typer.Option("--request", min=1, metavar="SEQ", help="The exact model request, proved."),
+    ] = None,
+    other: Annotated[
+        str | None,
+        typer.Option("--compare", metavar="OTHER", help="Where this session and another part."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Go back to any point of a session: its events, its state, what changed, what was sent.
+
+    Nothing is executed, nobody is notified, nothing is written.
+    """
+    asked = Asked(session=session, key=key, file=file, until=until, since=since, json=json)
+    choice = _choice(type, tool, grep, errors=errors)
+    where = target.of(context)
+    one = [name for name, given in _ways(diff, step, model, other).items() if given]
+    if len(one) > 1:
+        target.stop(Usage(f"give one of {', '.join(one)}"))
+    if one and not choice.is_all:
+        target.stop(Usage(f"--type, --tool, --grep and --errors list events: not with {one[0]}"))
+    if diff is not None:
+        target.run(_diff(where, asked, _range(diff)))
+    elif model is not None:
+        target.run(_request(where, asked, model))
+    elif other is not None:
+        target.run(_compare(where, asked, other))
+    elif since is not None or not choice.is_all:
+        target.run(_list(where, asked, choice))
+    else:
+        target.run(_state(where, asked))
+
+
+def _choice(
+    types: list[str] | None, tools: list[str] | None, words: str | None, *, errors: bool
+) -> Choice:
+    try:
+        found = None if words is None else pattern(words)
+    except InvalidValue as exc:
+        target.stop(exc)
+    return Choice(
+        types=frozenset(types or ()), tools=frozenset(tools or ()), words=found, errors=errors
+    )
+
+
+def _ways(diff: str | None, step: bool, model: int | None, other: str | None) -> dict[str, bool]:
+    return {
+        "--diff": diff is not None,
+        "--step": step,
+        "--request": model is not None,
+        "--compare": other is not None,
+    }
+
+
+def _range(text: str) -> tuple[int, int]:
+    first, dots, last = text.partition("..")
+    if not (dots and first.isascii() and first.isdigit() and last.isascii() and last.isdigit()):
+        target.stop(Usage("--diff takes two seqs, such as 46..47"))
+    if int(first) >= int(last):
+        target.stop(Usage("--diff goes forward: the first seq must be the lower one"))
+    return int(first), int(last)
+
+
+@asynccontextmanager
+async def _tape(where: Target, asked: Asked, *, at: int | None = None) -> AsyncGenerator[Tape]:
+    """The tape that is to be looked at, and then what is damaged in it."""
+    if asked.file is not None:
+        if asked.session is not None or asked.key is not None:
+            raise Usage("give a session, or --file")
+        yield (found := await tape.opened(FileSource(asked.file), at=at))
+    else:
+        target.one_session(asked.session, asked.key)
+        async with where.log() as log:
+            session = await target.session_id(log, asked.session, key=asked.key)
+            yield (found := await tape.opened(LiveSource(log, session), at=at))
+    if found.damage is not None:
+        note(found.damage)
+
+
+async def _state(where: Target, asked: Asked) -> Exit:
+    async with _tape(where, asked, at=asked.until) as found:
+        seq = found.last if asked.until is None else asked.until
+        looked = await found.state(seq)
+        event = await found.event(seq) if seq else None
+        if not asked.json:
+            replayed.show_state(found, looked, event)
+        left = await effects.effects(found.events(after=seq))
+        if asked.json:
+            show_json(replayed.state_document(found, looked, left))
+        else:
+            replayed.show_effects(left, after=seq)
+        return _exit(found)
+
+
+async def _list(where: Target, asked: Asked, choice: Choice) -> Exit:
+    async with _tape(where, asked) as found:
+        async for event in _chosen(found, asked, choice):
+            if asked.json:
+                sys.stdout.buffer.write(event.body + b"\n")
+            else:
+                replayed.show_event(event)
+        sys.stdout.buffer.flush()
+        return _exit(found)
+
+
+async def _chosen(found: Tape, asked: Asked, choice: Choice) -> AsyncIterator[Event]:
+    """The events that are wanted; with --tool the earlier calls are read too, for their names."""
+    chooser, first = Chooser(choice), asked.since or 1
+    after = 0 if choice.tools else first - 1
+    async for event in found.events(after=after, until=asked.until):
+        if chooser.takes(event) and event.seq >= first:
+            yield event
+
+
+async def _diff(where: Target, asked: Asked, between: tuple[int, int]) -> Exit:
+    async with _tape(where, asked, at=between[0]) as found:
+        if between[1] > found.last:
+            raise NotThere(found.session, between[1], found.last)
+        before = await found.state(between[0])
+        after = await found.state(between[1])
+        events = [each async for each in found.events(after=between[0], until=between[1])]
+        show = replayed.show_diff_json if asked.json else replayed.show_diff
+        show(found, events, before.state, after.state)
+        return _exit(found)
+
+
+async def _request(where: Target, asked: Asked, seq: int) -> Exit:
+    async with _tape(where, asked, at=seq) as found:
+        proved = await request.proved(found, seq)
+        replayed.show_request(proved, json=asked.json)
+        return _exit(found)
+
+
+async def _compare(where: Target, asked: Asked, other: str) -> Exit:
+    second = msgspec.structs.replace(asked, session=other, key=None)
+    if asked.file is not None:
+        second = msgspec.structs.replace(asked, file=Path(other))
+    async with _tape(where, asked) as left, _tape(where, second) as right:
+        parting = await compare.compare(left, right)
+        show = replayed.show_parting_json if asked.json else replayed.show_parting
+        show(left, right, parting)
+        return max(_exit(left), _exit(right))
+
+
+def _exit(found: Tape) -> Exit:
+    return Exit.PROBLEM if found.damage is not None else Exit.FINE

@@ -1,0 +1,122 @@
+"""A session in an exported file, one stored body a line; no server is asked."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+from msgspec import Struct
+
+from flightlog import FlightlogError, InvalidEvent
+from flightlog import event as events
+from flightlog.bus import Message
+from flightlog.chain import Branch, Chain, Head, Stray
+from flightlog.event import Event
+from flightlog_recorder.replay.source import Damage, Opened, Stretch
+
+LINES, BYTES = 1_000, 1 << 20  # read at once, as a page of a log
+LONGEST = 1 << 26  # bytes of one line: a body is at most 1 MiB, what others made may be larger
+
+
+class NoSession(FlightlogError):
+    """The file holds no event of a session."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        super().__init__(f"{path.name} holds no session; flightlog export writes such files")
+
+
+class FileSource:
+    """An exported file. A place's `sequence` is the offset behind its line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._session = ""
+
+    async def open(self, *, at: int | None = None) -> Opened:  # noqa: ARG002 - it holds no states
+        """See whose file it is and where it ends; its chain is checked when it is read."""
+        with self._path.open("rb") as file:
+            first, last = _first(file), _last(file)
+        if first is None or last is None:
+            raise NoSession(self._path)
+        self._session = first.session_id
+        return Opened(self._session, last.seq)
+
+    async def stretches(self, head: Head) -> AsyncGenerator[Stretch]:
+        """The events behind a place. Raises `Damage` where a line does not follow the last."""
+        chain = Chain(self._session, head)
+        with self._path.open("rb") as file:
+            file.seek(head.sequence)
+            while found := self._batch(file, chain):
+                yield Stretch(found, chain.head)
+                await asyncio.sleep(0)  # a key must be able to stop a long search
+        if chain.strays:
+            seq = chain.head.seq
+            what = f"the next line is not event {seq + 1} of session {self._session}"
+            raise Damage(seq, f"{self._path.name} is damaged after seq {seq}: {what}")
+
+    def _batch(self, file: IO[bytes], chain: Chain) -> list[Event]:
+        found: list[Event] = []
+        start = file.tell()
+        while not chain.strays and len(found) < LINES and file.tell() - start < BYTES:
+            line = file.readline(LONGEST)
+            if not line:
+                break
+            if event := _offer(chain, line.rstrip(b"\r\n"), file.tell()):
+                found.append(event)
+        return found
+
+
+class _Line(Struct):
+    seq: Any = None
+
+
+_line = msgspec.json.Decoder(_Line)
+
+
+def _offer(chain: Chain, body: bytes, at: int) -> Event | None:
+    if not body or _is_aside(body):
+        return None
+    try:
+        offered = chain.offer(Message("", at, body), "live")
+    except Branch as branch:  # an export holds what counts alone
+        chain.strays.append(Stray(at, branch.pin.seq, "", "branch"))
+        return None
+    return offered if isinstance(offered, Event) else None
+
+
+def _is_aside(body: bytes) -> bool:
+    """Whether the line is an object without seq: no event, but what is kept beside them."""
+    try:
+        return _line.decode(body).seq is None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+def _first(file: IO[bytes]) -> Event | None:
+    for line in iter(lambda: file.readline(LONGEST), b""):
+        if (event := _event(line)) is not None:
+            return event
+    return None
+
+
+def _last(file: IO[bytes]) -> Event | None:
+    """The last event, found from the end."""
+    size, window = file.seek(0, 2), BYTES
+    while True:
+        file.seek(max(0, size - window))
+        lines = file.read().splitlines()
+        whole = lines if window >= size else lines[1:]
+        found = next((event for line in reversed(whole) if (event := _event(line))), None)
+        if found is not None or window >= size:
+            return found
+        window *= 2
+
+
+def _event(line: bytes) -> Event | None:
+    try:
+        found = events.decode(line.rstrip(b"\r\n"))
+    except InvalidEvent:
+        return None
+    return found if isinstance(found, Event) else None

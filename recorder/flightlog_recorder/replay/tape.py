@@ -1,0 +1,225 @@
+"""A session as a tape: any event, any state. What was passed once is not replayed from zero."""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+
+from msgspec import Struct
+
+from flightlog import FlightlogError, upcast
+from flightlog.event import WIRE_VERSION, Event
+from flightlog.snapshot import SESSION
+from flightlog.state import SessionState
+from flightlog_recorder.replay.source import (
+    START,
+    Damage,
+    Opened,
+    Place,
+    Rewound,
+    Source,
+    Stretch,
+)
+
+PLACES = 256  # states kept for jumps; in 1,000,000 events a jump then folds 4,000 at most
+PAGES = 8  # kept with their events and states, so that single steps fold nothing
+
+Test = Callable[[Event], bool]
+
+
+class NotThere(FlightlogError):
+    """The session has no event with that seq."""
+
+    def __init__(self, session: str, seq: int, last: int) -> None:
+        self.session, self.seq, self.last = session, seq, last
+        super().__init__(f"session {session} has no event {seq}: its last is {last}")
+
+
+class Looked(Struct, frozen=True):
+    """A state, and how it was made: from the snapshot at `stored` (0: from the first event)."""
+
+    state: SessionState
+    stored: int
+
+    @property
+    def applied(self) -> range:
+        """The events that were applied to the snapshot."""
+        return range(self.stored + 1, self.state.seq + 1)
+
+
+class Tape:
+    """Reads a session back and forth. Memory: some pages and a bounded number of states."""
+
+    def __init__(self, source: Source, opened: Opened, *, places: int = PLACES) -> None:
+        self._source = source
+        self.session, self.last, self.damage = opened.session, opened.last, opened.damage
+        self._places = Places(most=places)
+        for place in opened.places:
+            self._places.keep(place)
+        self._pages: deque[_Page] = deque(maxlen=PAGES)
+
+    async def event(self, seq: int) -> Event:
+        """The event. Raises `NotThere`."""
+        page = await self._page(seq)
+        return page.events[seq - page.first]
+
+    async def state(self, seq: int) -> Looked:
+        """The state after the event; 0 is before the first. Raises `NotThere`."""
+        place = self._places.before(seq)
+        if place.head.seq == seq:
+            return Looked(place.state, place.stored)
+        page = await self._page(seq)
+        return Looked(page.states[seq - page.first], place.stored)
+
+    async def events(self, *, after: int = 0, until: int | None = None) -> AsyncGenerator[Event]:
+        """The events from `after` + 1 to `until`."""
+        last = after
+        while True:
+            try:
+                async with aclosing(self._stretches(last)) as stretches:
+                    async for stretch in stretches:
+                        for event in stretch.events:
+                            if until is not None and event.seq > until:
+                                return
+                            if event.seq > last:
+                                yield event
+                                last = event.seq
+            except Rewound as rewound:
+                last = max(after, min(last, rewound.to))
+            else:
+                return
+
+    async def next(self, seq: int, test: Test) -> int | None:
+        """The first event behind `seq` that passes the test."""
+        async with aclosing(self.events(after=seq)) as events:
+            async for event in events:
+                if test(event):
+                    return event.seq
+        return None
+
+    async def previous(self, seq: int, test: Test) -> int | None:
+        """The last event before `seq` that passes the test; read backwards, place by place."""
+        until = min(seq, self.last + 1) - 1
+        while until > 0:
+            after, found = self._places.before(until - 1).head.seq, None
+            async for event in self.events(after=after, until=until):
+                if test(event):
+                    found = event.seq
+            if found is not None:
+                return found
+            until = after
+        return None
+
+    async def grow(self) -> bool:
+        """Look behind the last event; whether there are more, or others."""
+        before, rewound = self.last, False
+        while True:
+            try:
+                async with aclosing(self._stretches(self.last)) as stretches:
+                    async for _ in stretches:
+                        pass
+            except Rewound:
+                rewound = True
+            else:
+                return rewound or self.last > before
+
+    async def _page(self, seq: int) -> "_Page":
+        while (page := self._held(seq)) is None:
+            if not 0 < seq <= self.last:
+                raise NotThere(self.session, seq, self.last)
+            try:
+                async with aclosing(self._stretches(seq - 1)) as stretches:
+                    async for _ in stretches:
+                        if self._held(seq) is not None:
+                            break
+                    else:
+                        self.last = min(self.last, seq - 1)
+            except Rewound:
+                await self.grow()
+        return page
+
+    def _held(self, seq: int) -> "_Page | None":
+        for page in reversed(self._pages):
+            if page.first <= seq < page.first + len(page.events):
+                return page
+        return None
+
+    async def _stretches(self, after: int) -> AsyncGenerator[Stretch]:
+        """Read and fold from the nearest place; ends where the log does, or is damaged."""
+        place = self._places.before(after)
+        state = place.state
+        try:
+            async with aclosing(self._source.stretches(place.head)) as stretches:
+                async for stretch in stretches:
+                    page = _folded(state, stretch.events)
+                    state = page.states[-1]
+                    self._pages.append(page)
+                    self._places.keep(Place(stretch.head, state, place.stored))
+                    self.last = max(self.last, stretch.head.seq)
+                    yield stretch
+        except Damage as damage:
+            self.last, self.damage = damage.seq, str(damage)
+        except Rewound as rewound:
+            self._places.forget()
+            self._pages.clear()
+            self.last = rewound.to
+            raise
+
+
+class _Page(Struct, frozen=True):
+    first: int
+    events: list[Event]
+    states: list[SessionState]
+
+
+def _folded(state: SessionState, events: list[Event]) -> _Page:
+    states: list[SessionState] = []
+    for event in events:
+        lifted = event if event.v == WIRE_VERSION else upcast.lift(event)
+        state = SESSION.apply(state, lifted)
+        states.append(state)
+    return _Page(events[0].seq, events, states)
+
+
+class Places:
+    """Known states by seq, a bounded number: what is kept spreads as they become more."""
+
+    def __init__(self, *, most: int = PLACES) -> None:
+        self._most = most
+        self._spacing = 1
+        self.forget()
+
+    def forget(self) -> None:
+        """Know only the beginning."""
+        self._seqs = [0]
+        self._places = {0: Place(START, SESSION.initial())}
+
+    def before(self, seq: int) -> Place:
+        """The nearest place at or before the seq."""
+        return self._places[self._seqs[bisect_right(self._seqs, max(0, seq)) - 1]]
+
+    def keep(self, place: Place) -> None:
+        """Remember the place, unless there is one near enough."""
+        seq = place.head.seq
+        at = bisect_right(self._seqs, seq)
+        around = self._seqs[max(0, at - 1) : at + 1]
+        if any(abs(seq - near) < self._spacing for near in around):
+            return
+        self._seqs.insert(at, seq)
+        self._places[seq] = place
+        while len(self._seqs) > self._most:
+            self._thin()
+
+    def _thin(self) -> None:
+        self._spacing *= 2
+        kept = [0]
+        for seq in self._seqs[1:]:
+            if seq - kept[-1] >= self._spacing:
+                kept.append(seq)
+        self._seqs = kept
+        self._places = {seq: self._places[seq] for seq in kept}
+
+
+async def opened(source: Source, *, at: int | None = None) -> Tape:
+    """A tape of the source; `at` is the seq that is to be looked at first."""
+    return Tape(source, await source.open(at=at))

@@ -1,0 +1,211 @@
+"""A session as a tape: any event and state, from a live log and from a file alike."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from flightlog import Log, NoSuchSession, connect
+from flightlog import subject as names
+from flightlog.chain import Head
+from flightlog.event import Event
+from flightlog.snapshot import SESSION
+from flightlog.state import SessionState
+from flightlog_recorder.embedded import Servers
+from flightlog_recorder.replay import tape
+from flightlog_recorder.replay.exported import FileSource, NoSession
+from flightlog_recorder.replay.source import LiveSource, Opened, Place, Source, Stretch
+from flightlog_recorder.replay.tape import NotThere, Places
+from tests.handmade import chain, follow, seal
+from tests.recorder.recorded import project, talk, write
+from tests.scripted import TENANT, stored
+
+
+@pytest.fixture
+async def log(servers: Servers) -> AsyncIterator[Log]:
+    async with connect(nats=servers.nats_url, redis=servers.redis_url, tenant=TENANT) as log:
+        yield log
+
+
+def written(path: Path, events: list[Event]) -> Path:
+    path.write_bytes(b"".join(event.body + b"\n" for event in events))
+    return path
+
+
+def folded(events: list[Event]) -> list[SessionState]:
+    states = [SESSION.initial()]
+    for event in events:
+        states.append(SESSION.apply(states[-1], event))
+    return states
+
+
+class Counted:
+    """A source that counts what is read from it."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.read = 0
+
+    async def open(self, *, at: int | None = None) -> Opened:
+        return await self._source.open(at=at)
+
+    async def stretches(self, head: Head) -> AsyncGenerator[Stretch]:
+        async with aclosing(self._source.stretches(head)) as stretches:
+            async for stretch in stretches:
+                self.read += len(stretch.events)
+                yield stretch
+
+
+async def test_a_log_and_its_export_give_the_same_events_and_states(
+    log: Log, tmp_path: Path
+) -> None:
+    session = await talk(log)
+    events = await stored(log, session)
+    states = folded(events)
+    path = written(tmp_path / "s.jsonl", events)
+    for source in (LiveSource(log, session), FileSource(path)):
+        found = await tape.opened(source)
+        assert (found.session, found.last) == (session, len(events))
+        for seq in [5, 2, 9, 1, len(events), 3]:
+            assert (await found.event(seq)).body == events[seq - 1].body
+            assert SESSION.encode((await found.state(seq)).state) == SESSION.encode(states[seq])
+        assert (await found.state(0)).state == SESSION.initial()
+        assert [e.seq async for e in found.events(after=2, until=6)] == [3, 4, 5, 6]
+
+
+async def test_the_stored_snapshot_is_used_for_what_comes_after_it(log: Log) -> None:
+    session = names.mint()
+    events = chain(60, session=session)
+    last = await write(log, session, events[:40])
+    await project(log, session)
+    await write(log, session, events[40:], last=last)
+    found = await tape.opened(LiveSource(log, session), at=47)
+    looked = await found.state(47)
+    assert (looked.stored, looked.applied) == (40, range(41, 48))
+    looked = await (await tape.opened(LiveSource(log, session), at=7)).state(7)
+    assert (looked.stored, looked.applied) == (0, range(1, 8))
+
+
+async def test_going_back_reads_a_page_and_not_the_log(tmp_path: Path) -> None:
+    events = chain(20_000)
+    source = Counted(FileSource(written(tmp_path / "s.jsonl", events)))
+    found = await tape.opened(source)
+    await found.state(20_000)
+    assert source.read == 20_000
+    for seq in (19_999, 19_500, 1, 10_000, 9_999, 9_500):
+        assert (await found.state(seq)).state.seq == seq
+    assert source.read <= 20_000 + 4 * 2_000
+
+
+async def test_a_search_backwards_stops_at_what_it_finds(tmp_path: Path) -> None:
+    source = Counted(FileSource(written(tmp_path / "s.jsonl", chain(10_000))))
+    found = await tape.opened(source)
+    await found.state(10_000)
+    source.read = 0
+    assert await found.previous(9_000, lambda event: event.seq % 700 == 0) == 8_400
+    assert source.read <= 2_000
+    assert await found.previous(9_000, lambda event: event.seq == 2) == 2
+    assert await found.previous(9_000, lambda _: False) is None
+    assert await found.next(8_400, lambda event: event.seq % 700 == 0) == 9_100
+
+
+def test_known_places_stay_few_and_spread_over_the_log() -> None:
+    places = Places(most=16)
+    for seq in range(100, 100_001, 100):
+        places.keep(Place(Head(seq=seq), SESSION.initial()))
+    gaps = [seq - places.before(seq).head.seq for seq in range(0, 100_001, 50)]
+    assert max(gaps) <= 2 * 100_000 // 8
+    assert places.before(0).head.seq == 0
+    assert len({places.before(seq).head.seq for seq in range(0, 100_001, 50)}) <= 16
+
+
+async def test_a_seq_behind_the_last_is_named(tmp_path: Path) -> None:
+    found = await tape.opened(FileSource(written(tmp_path / "s.jsonl", chain(3))))
+    with pytest.raises(NotThere, match="has no event 4: its last is 3"):
+        await found.event(4)
+    with pytest.raises(NotThere):
+        await found.state(4)
+
+
+async def test_a_damaged_log_is_a_tape_to_its_last_good_event(log: Log) -> None:
+    session = names.mint()
+    events = chain(6, session=session)
+    await write(log, session, [*events[:3], *events[4:]])
+    found = await tape.opened(LiveSource(log, session))
+    assert found.last == 3
+    assert "damaged after seq 3" in (found.damage or "")
+    assert (await found.state(3)).state.seq == 3
+    with pytest.raises(NotThere):
+        await found.event(4)
+
+
+async def test_a_file_with_a_changed_line_is_a_tape_to_the_line_before(tmp_path: Path) -> None:
+    events = chain(6)
+    path = written(tmp_path / "s.jsonl", events)
+    path.write_bytes(path.read_bytes().replace(b'"n":2', b'"n":7'))
+    found = await tape.opened(FileSource(path))
+    assert [event.seq async for event in found.events()] == [1, 2, 3]
+    assert (found.last, "damaged after seq 3" in (found.damage or "")) == (3, True)
+
+
+async def test_lines_that_are_no_events_stand_beside_them(tmp_path: Path) -> None:
+    events = chain(3)
+    path = tmp_path / "s.jsonl"
+    aside = b'{"v":1,"type":"blob","data":"AAAA"}\n'
+    path.write_bytes(aside + aside.join(event.body + b"\n" for event in events) + aside + b"\n")
+    found = await tape.opened(FileSource(path))
+    assert found.last == 3
+    assert [event.seq async for event in found.events()] == [1, 2, 3]
+    assert found.damage is None
+
+
+async def test_a_file_without_a_session_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "notes.jsonl"
+    path.write_text("{}\nhello\n")
+    with pytest.raises(NoSession, match=r"notes\.jsonl holds no session"):
+        await tape.opened(FileSource(path))
+
+
+async def test_a_branch_that_a_later_writer_won_is_read_anew(log: Log) -> None:
+    session = names.mint()
+    first, *lost = chain(3, session=session)
+    won = follow(
+        first,
+        type="session_resumed",
+        payload={"writer": {"number": 2, "id": "b"}},
+        session=session,
+    )
+    last = await write(log, session, [first, *lost])
+    found = await tape.opened(LiveSource(log, session))
+    assert (await found.event(2)).body == lost[0].body
+    await write(log, session, [won, follow(won, session=session)], last=last)
+    assert await found.grow()
+    assert [event.digest async for event in found.events(until=2)] == [first.digest, won.digest]
+    assert (await found.event(2)).body == won.body
+
+
+async def test_what_is_appended_meanwhile_is_found_when_it_is_asked_for(log: Log) -> None:
+    session = names.mint()
+    events = chain(5, session=session)
+    last = await write(log, session, events[:3])
+    found = await tape.opened(LiveSource(log, session))
+    assert (found.last, await found.grow()) == (3, False)
+    await write(log, session, events[3:], last=last)
+    assert (await found.grow(), found.last) == (True, 5)
+    assert (await found.event(5)).body == events[4].body
+
+
+async def test_a_sealed_base_is_read_before_what_is_live(log: Log) -> None:
+    session = names.mint()
+    events = chain(3, session=session)
+    await write(log, session, [*events, seal(events, session=session)], part="base")
+    await write(log, session, [follow(events[-1], session=session)])
+    found = await tape.opened(LiveSource(log, session))
+    assert [event.seq async for event in found.events()] == [1, 2, 3, 4]
+    assert (await found.state(2)).state.seq == 2
+
+
+async def test_a_session_that_is_not_there_is_no_tape(log: Log) -> None:
+    with pytest.raises(NoSuchSession):
+        await tape.opened(LiveSource(log, names.mint()))
