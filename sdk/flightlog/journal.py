@@ -130,15 +130,24 @@ class Journal:
         draft = Draft(*encoded(payload))
         self.stopped = error
         try:
-            await self.outlive(self._send(draft))
+            await asyncio.shield(self._go(self._send(draft)))
         except FlightlogError:
             self.stopped = self._failed
             self._leaving = self.stopped is not None
             raise
 
     async def outlive(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do work that a cancelled caller leaves going on."""
-        return await asyncio.shield(self._go(work))
+        """Do work that a cancelled caller sees out, for at most `CLOSING_SECONDS`.
+
+        So the state that it finds next knows of the work. One that is stopped does not wait.
+        """
+        task = self._go(work)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not self.halted:
+                await self._seen_out(task)
+            raise
 
     async def quiet(self) -> None:
         """Wait until what is queued now is resolved, so that `state` holds it."""
@@ -150,7 +159,11 @@ class Journal:
 
         After that it goes on by itself. Its failures stay silent: the caller is leaving anyway.
         """
-        task, until = self._go(work), clock.elapsed() + CLOSING_SECONDS
+        await self._seen_out(self._go(work))
+
+    async def _seen_out(self, task: "asyncio.Task[Any]") -> None:
+        """Wait for it; a cancellation meanwhile is raised in the end."""
+        until = clock.elapsed() + CLOSING_SECONDS
         cancelled: asyncio.CancelledError | None = None
         while not task.done() and (left := until - clock.elapsed()) > 0:
             try:

@@ -15,6 +15,7 @@ from flightlog.event import Event
 from flightlog.journal import Journal
 from flightlog.payload import ModelResponse, Purpose
 from flightlog.provider import Provider
+from flightlog.step import CallModel
 
 _MAIN = "main"  # among the journal's starts: a main call whose model_request is not acked
 
@@ -64,9 +65,12 @@ class Requesting:
         if self.purpose == "side":
             self._seq = (await self._start()).seq
             return self
+        open_before = journal.state.open_request
         await journal.quiet()
         if journal.state.open_request is not None or _MAIN in journal.starting:
             raise CallRefused(journal.session, "a model call is open already")
+        if open_before is not None and not isinstance(journal.state.next, CallModel):
+            raise CallRefused(journal.session, "it was answered meanwhile; see what is next")
         journal.starting.add(_MAIN)
         try:
             self._seq = (await self._start()).seq

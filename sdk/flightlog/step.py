@@ -27,7 +27,11 @@ class CallModel(Struct, frozen=True):
 
 
 class RunTools(Struct, frozen=True):
-    """Run these calls, in any order or at once; empty: wait for those that are running."""
+    """Run these calls, in any order or at once.
+
+    Empty: calls of this process still run, or are being closed after a timeout or cancellation;
+    `await session.wait()`. A loop that awaits nothing never lets them end.
+    """
 
     calls: tuple[Call, ...]
 

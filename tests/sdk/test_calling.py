@@ -235,10 +235,12 @@ async def test_a_call_that_is_cancelled_while_its_result_is_stored_keeps_its_res
         await until(lambda: s.state.seq == 2 and not s._journal._running)
         await asyncio.sleep(0.05)
         running.cancel()
+        nats_server.resume()
         with pytest.raises(asyncio.CancelledError):
             await running
-        nats_server.resume()
-        await s.append("note", "after")
+        known = s.state.call(None, "c")
+        assert known is not None
+        assert known.phase == "done"
         assert [r["output"] for r in await payloads(log, s.id, "tool_result")] == [7]
 
 

@@ -156,11 +156,14 @@ async def test_an_answer_that_is_here_is_stored_although_its_caller_is_cancelled
         asking = asyncio.create_task(s.model_call(ask(s), call=model))
         await until(lambda: s.state.seq == 2 and not s._journal._running)
         await asyncio.sleep(0.05)
+        again = asyncio.create_task(s.model_call(ask(s), call=pytest.fail))
         asking.cancel()
+        nats_server.resume()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        nats_server.resume()
-        await s.append("note", "after")
+        assert owed(s) == AwaitUser(), "the model would be asked again"
+        with pytest.raises(CallRefused, match="answered meanwhile"):
+            await again
         (response,) = await payloads(log, s.id, "model_response")
     assert response["message"] == says("expensive")
 
