@@ -5,22 +5,44 @@ from typing import Any
 
 import msgspec
 
-from flightlog_recorder.importer.answers import Answer
-from flightlog_recorder.importer.drafts import Drafts, source
+from flightlog_recorder.importer.drafts import Drafts
 from flightlog_recorder.importer.report import Report
-from flightlog_recorder.importer.source import Record, plain
+from flightlog_recorder.importer.source import Record
 
 RESULT = "tool_result"
 
 
+class Started(msgspec.Struct, frozen=True, kw_only=True):
+    """A call as its source has it; `answer` is the index of the model_response that asked for it.
+
+    `record` is what a result may name it by beside its id; `minted` says that the id is ours.
+    """
+
+    call_id: str
+    name: str | None
+    arguments: Any
+    source: dict[str, Any]
+    answer: int
+    record: object = None
+    minted: bool = False
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True):
+    """A result as its source has it: the payload it `said`, and what it names its call by."""
+
+    call_id: str | None
+    said: dict[str, Any]
+    record: object = None
+
+
 class OpenCall(msgspec.Struct, frozen=True):
-    """A call without a result so far; `uuid` names the record that announced it."""
+    """A call without a result so far."""
 
     index: int
     line: int
     call_id: str
     announced_by: int
-    uuid: object
+    record: object
     minted: bool
 
 
@@ -35,114 +57,80 @@ class Calls:
         self._open: dict[str, list[OpenCall]] = defaultdict(list)
         self._started: set[str] = set()
         self._by_answer: dict[int, set[str]] = defaultdict(set)
-        self._early: dict[str, list[tuple[Record, dict[str, Any]]]] = defaultdict(list)
+        self._early: dict[str, list[tuple[Record, Finished]]] = defaultdict(list)
 
-    def of(self, answer: Answer) -> set[str]:
+    def of(self, answer: int) -> set[str]:
         """The ids that an answer's calls have so far."""
-        return self._by_answer[answer.index]
+        return self._by_answer[answer]
 
-    def start(self, record: Record, block: dict[str, Any], *, answer: Answer, minted: bool) -> None:
-        """Add the tool_call of a tool_use block, and the results that were waiting for it.
+    def start(self, record: Record, call: Started) -> None:
+        """Add the tool_call, and the results that were waiting for it.
 
         Nobody declared what a restart may do with it. It ran in another program, so whoever opens
         the session must neither run it nor wait for a person: `fail`.
         """
-        call_id, name = block["id"], plain(block.get("name"))
-        if name is None:
+        if call.name is None:
             self._report.flag(record.line, "a tool call without a name")
-        announced_by = self._drafts.seq(answer.index)
-        call = {
-            "name": name or "unnamed",
-            "call_id": call_id,
+        announced_by = self._drafts.seq(call.answer)
+        started = {
+            "name": call.name or "unnamed",
+            "call_id": call.call_id,
             "announced_by": announced_by,
-            "arguments": block.get("input"),
+            "arguments": call.arguments,
             "on_resume": "fail",
-            "source": {"line": record.line, "at": record.offset},
+            "source": call.source,
         }
-        index = self._drafts.add("tool_call", call, record)
-        uuid = record.fields.get("uuid")
-        self._open[call_id].append(
-            OpenCall(index, record.line, call_id, announced_by, uuid, minted)
+        index = self._drafts.add("tool_call", started, record)
+        self._open[call.call_id].append(
+            OpenCall(index, record.line, call.call_id, announced_by, call.record, call.minted)
         )
-        self._started.add(call_id)
-        self._by_answer[answer.index].add(call_id)
-        for early, result in self._early.pop(call_id, []):
+        self._started.add(call.call_id)
+        self._by_answer[call.answer].add(call.call_id)
+        for early, result in self._early.pop(call.call_id, []):
             self.finish(early, result)
 
-    def finish(self, record: Record, block: dict[str, Any]) -> None:
-        """Add the tool_result of a tool_result block, now or as soon as its call is there."""
-        call_id = str(block["tool_use_id"]) if block.get("tool_use_id") else None
+    def finish(self, record: Record, result: Finished) -> None:
+        """Add the tool_result, now or as soon as its call is there."""
+        call_id = result.call_id
         if call_id and call_id in self._expected and call_id not in self._started:
-            self._early[call_id].append((record, block))
-        elif call := self._take(call_id, record.fields):
-            result = {"call_id": call.call_id, "announced_by": call.announced_by}
-            self._add(record, block, result, parent=call.index)
+            self._early[call_id].append((record, result))
+        elif call := self._take(result):
+            named = {"call_id": call.call_id, "announced_by": call.announced_by}
+            self._drafts.add(RESULT, {**named, **result.said}, record, parent=call.index)
         elif call_id in self._started:
             self._drafts.keep(record, kind=RESULT, why="a second result of one tool call")
         else:
-            self._orphan(record, block)
+            self._orphan(record, result)
 
     def close(self) -> None:
         """Say which calls and results stayed alone; the log is given nothing in their place."""
         for early in self._early.values():
-            for record, block in early:
-                self._orphan(record, block)
+            for record, result in early:
+                self._orphan(record, result)
         alone = sorted((call for calls in self._open.values() for call in calls), key=_start)
         self._report.orphan_calls = len(alone)
         for call in alone:
             self._report.flag(call.line, "a tool call without a result")
 
-    def _take(self, call_id: str | None, fields: dict[str, Any]) -> OpenCall | None:
-        """Among calls of one id the one that the result's own record names, else the latest."""
-        uuid = fields.get("sourceToolAssistantUUID") or fields.get("parentUuid")
+    def _take(self, result: Finished) -> OpenCall | None:
+        """Among calls of one id the one whose record the result names, else the latest."""
+        call_id, by = result.call_id, result.record
         if call_id is not None:
             waiting = self._open.get(call_id, [])
-            named = [call for call in waiting if uuid and call.uuid == uuid]
+            named = [call for call in waiting if by and call.record == by]
             found = next(iter(named or waiting[-1:]), None)
         else:
             waiting = sorted((c for calls in self._open.values() for c in calls), key=_start)
-            found = next((c for c in waiting if c.minted and uuid and c.uuid == uuid), None)
+            found = next((c for c in waiting if c.minted and by and c.record == by), None)
         if found:
             self._open[found.call_id].remove(found)
         return found
 
-    def _orphan(self, record: Record, block: dict[str, Any]) -> None:
-        call_id = block.get("tool_use_id")
+    def _orphan(self, record: Record, result: Finished) -> None:
         self._report.orphan_results += 1
         self._report.flag(record.line, "a tool result without a call")
-        self._add(record, block, {"call_id": plain(call_id) or ""})
-
-    def _add(
-        self,
-        record: Record,
-        block: dict[str, Any],
-        result: dict[str, Any],
-        *,
-        parent: int | None = None,
-    ) -> None:
-        structured = record.fields.get("toolUseResult")
-        rest = {k: v for k, v in block.items() if k not in ("type", "tool_use_id", "content")}
-        result |= {
-            "outcome": "error" if block.get("is_error") is True else "ok",
-            "output": block.get("content", ""),
-            "source": {**source(record, "message", "toolUseResult"), "block": rest},
-        }
-        if (seconds := _duration(structured)) is not None:
-            result["duration"] = seconds
-        if structured is not None:
-            result["structured"] = structured
-        self._drafts.add(RESULT, result, record, parent=parent)
+        self._drafts.add(RESULT, {"call_id": result.call_id or "", **result.said}, record)
 
 
 def _start(call: OpenCall) -> int:
     return call.index
-
-
-def _duration(structured: object) -> float | None:
-    if not isinstance(structured, dict):
-        return None
-    for name in ("durationMs", "totalDurationMs"):
-        value = structured.get(name)
-        if isinstance(value, int | float) and value >= 0:
-            return value / 1000
-    return None

@@ -4,30 +4,22 @@ File order is the order. What the conversation left behind (sub-agents, rewound 
 side calls and `import_line` events, so that the context is the conversation as it stands.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
 from flightlog import carry
-from flightlog_recorder.importer.answers import Answers
-from flightlog_recorder.importer.calls import RESULT, Calls
+from flightlog_recorder.importer.answers import Answer, Answers
+from flightlog_recorder.importer.calls import Calls, Finished, Started
 from flightlog_recorder.importer.draft import Draft, Imported
-from flightlog_recorder.importer.drafts import Drafts, source
+from flightlog_recorder.importer.drafts import Drafts, place, source
 from flightlog_recorder.importer.errors import BadTranscript
 from flightlog_recorder.importer.report import Report
-from flightlog_recorder.importer.source import (
-    FileId,
-    Line,
-    Reading,
-    Record,
-    identify,
-    parse,
-    plain,
-    read_lines,
-)
+from flightlog_recorder.importer.source import Record, identify, plain
 from flightlog_recorder.importer.survey import LINKED, Lane, Survey, is_summary, survey
+from flightlog_recorder.importer.walk import Unfit, ViewOnly, records, walk
 
 FORMAT = "claude-code"
+RESULT = "tool_result"
 LIMIT = 1_000_000  # bytes of a payload: NATS' default message limit, with room for the event around
 VIEW_ONLY = frozenset(
     {
@@ -62,14 +54,11 @@ def read_claude_code(path: Path, *, first_seq: int = 2, limit: int = LIMIT) -> I
     shortened in its place and follows in pieces at the end. Memory: the drafts, and one line.
     """
     file = identify(path)
-    found = survey(path, _records(path, file))
+    found = survey(path, records(path, file))
     if not any(name in VIEW_ONLY or name in LINKED for name in found.types):
         raise BadTranscript(path, _not_a_transcript(found))
     mapping = _Mapping(found, first_seq)
-    index = 0
-    for line, reading in _readings(path, file):
-        mapping.take(line, reading, index)
-        index += len(reading.objects)
+    walk(path, file, mapping.drafts, mapping.report, mapping.take)
     return Imported(
         format=FORMAT,
         source_id=found.source_id,
@@ -84,19 +73,6 @@ def read_claude_code(path: Path, *, first_seq: int = 2, limit: int = LIMIT) -> I
     )
 
 
-def _readings(path: Path, file: FileId) -> Iterator[tuple[Line, Reading]]:
-    for line in read_lines(path, upto=file.size):
-        yield line, parse(line)
-
-
-def _records(path: Path, file: FileId) -> Iterator[Record]:
-    index = 0
-    for line, reading in _readings(path, file):
-        for fields in reading.objects:
-            yield Record(index, line.number, line.offset, fields)
-            index += 1
-
-
 def _not_a_transcript(found: Survey) -> str:
     if not found.types:
         return "no line of it is a JSON object"
@@ -109,56 +85,31 @@ class _Mapping:
     def __init__(self, found: Survey, first_seq: int) -> None:
         self.report = Report(types=found.types)
         self._found = found
-        self._drafts = Drafts(first_seq, self.report)
-        self._answers = Answers(self._drafts, self.report)
-        self._calls = Calls(self._drafts, self.report, expected=found.calls)
+        self.drafts = Drafts(first_seq, self.report)
+        self._answers = Answers(self.drafts, self.report)
+        self._calls = Calls(self.drafts, self.report, expected=found.calls)
 
-    def take(self, line: Line, reading: Reading, index: int) -> None:
-        self.report.lines += 1
-        if reading.bad:
-            self._drafts.keep_raw(line, reading.bad)
-            self.report.records += 1
-            self.report.kept += 1
-        elif not reading.objects:
-            self.report.blank += 1
-        for note in reading.notes:
-            self.report.flag(line.number, note)
-        self.report.extra_records += max(0, len(reading.objects) - 1)
-        for place, fields in enumerate(reading.objects):
-            self._take_record(Record(index + place, line.number, line.offset, fields))
-
-    def finish(self, limit: int) -> list[Draft]:
-        self._calls.close()
-        self._answers.close()
-        return self._drafts.close(limit=limit)
-
-    def _take_record(self, record: Record) -> None:
+    def take(self, record: Record) -> None:
         lane = self._found.lane(record.index)
-        self.report.records += 1
         self.report.side += lane == "side"
         self.report.rewound += lane == "rewound"
         self.report.repeated += lane == "repeat"
         if record.index in self._found.changed:
             self.report.flag(record.line, "its uuid stands in the file with other content")
-        self._account(record, lane)
-
-    def _account(self, record: Record, lane: Lane) -> None:
         kind = record.fields.get("type")
         if isinstance(kind, str) and kind in VIEW_ONLY and not is_summary(record.fields):
-            self.report.count("view_only", kind)
-            return
-        try:
-            self._map(record, lane)
-        except _Unfit as exc:
-            self._drafts.keep(record, why=str(exc))
-            self.report.kept += 1
-        else:
-            self.report.recorded += 1
+            raise ViewOnly(kind)
+        self._map(record, lane)
+
+    def finish(self, limit: int) -> list[Draft]:
+        self._calls.close()
+        self._answers.close()
+        return self.drafts.close(limit=limit)
 
     def _map(self, record: Record, lane: Lane) -> None:
         match record.fields:
             case _ if lane == "repeat":
-                self._drafts.keep(record, kind=lane)
+                self.drafts.keep(record, kind=lane)
             case {"type": "assistant"}:
                 self._assistant(record, lane)
             case _ if is_summary(record.fields):
@@ -172,31 +123,31 @@ class _Mapping:
             case {"type": str(kind)}:
                 if kind not in LINKED:
                     self.report.count("unknown", kind)
-                self._drafts.keep(record)
+                self.drafts.keep(record)
             case _:
-                raise _Unfit("it has no type")
+                raise Unfit("it has no type")
 
     def _assistant(self, record: Record, lane: Lane) -> None:
         content = _content(record)
         ids = _call_ids(content)
         if not all(plain(call_id) for call_id in ids):
-            raise _Unfit("a tool call has an id that is no text")
+            raise Unfit("a tool call has an id that is no text")
         if len(set(ids)) != len(ids):
-            raise _Unfit("two of its tool calls have one id")
+            raise Unfit("two of its tool calls have one id")
         answer = self._answers.of(record, purpose="main" if lane == "main" else "side")
         blocks = _named(record, content) if isinstance(content, list) else []
         packed = content if isinstance(content, str) else [carry.pack(block) for block in blocks]
         if answer.repeats(packed):
             self.report.repeated += 1
-            self._drafts.keep(record, kind="repeat")
+            self.drafts.keep(record, kind="repeat")
             return
-        if self._calls.of(answer).intersection(ids):
-            raise _Unfit("an earlier tool call of its message has the same id")
+        if self._calls.of(answer.index).intersection(ids):
+            raise Unfit("an earlier tool call of its message has the same id")
         new = answer.take(record, packed)
         for i, block in enumerate(blocks):
             if i in new and _is_call(block):
                 minted = block is not content[i]
-                self._calls.start(record, block, answer=answer, minted=minted)
+                self._calls.start(record, _started(record, block, answer, minted=minted))
 
     def _user(self, record: Record, lane: Lane) -> None:
         content = _content(record)
@@ -205,55 +156,51 @@ class _Mapping:
             return
         results = [block for block in content if block.get("type") == RESULT]
         for block in results:
-            self._calls.finish(record, block)
+            self._calls.finish(record, _finished(record, block))
         rest = [block for block in content if block.get("type") != RESULT]
         if rest or not results:
             self._said(record, lane, rest)
 
     def _said(self, record: Record, lane: Lane, content: object) -> None:
         if lane != "main" or record.fields.get("isVisibleInTranscriptOnly") is True:
-            self._drafts.keep(record, kind="user/hidden" if lane == "main" else lane)
+            self.drafts.keep(record, kind="user/hidden" if lane == "main" else lane)
             return
         said = {"content": content, "origin": _origin(record.fields)}
-        self._drafts.add("user_message", {**said, "source": source(record, "message")}, record)
+        self.drafts.add("user_message", {**said, "source": source(record, "message")}, record)
 
     def _queued(self, record: Record, lane: Lane) -> None:
         """What a person typed while the agent worked reaches the model as an attachment."""
         attachment = record.fields["attachment"]
         prompt = attachment.get("prompt")
         if lane != "main" or not isinstance(prompt, str | list):
-            self._drafts.keep(record)
+            self.drafts.keep(record)
             return
         typed = attachment.get("commandMode") == "prompt"
         origin = _origin(attachment) if typed else "system"
         rest = source(record, "attachment")
         rest["record"]["attachment"] = {k: v for k, v in attachment.items() if k != "prompt"}
         said = {"content": prompt, "origin": origin, "source": rest}
-        self._drafts.add("user_message", said, record)
+        self.drafts.add("user_message", said, record)
 
     def _summary(self, record: Record, lane: Lane) -> None:
         content = _content(record)
         if lane == "main":
             self._compact(record, content, source(record, "message"))
         else:
-            self._drafts.keep(record, kind=lane)
+            self.drafts.keep(record, kind=lane)
 
     def _boundary(self, record: Record, lane: Lane) -> None:
         if lane != "main" or str(record.fields.get("uuid")) in self._found.summarised:
-            self._drafts.keep(record)
+            self.drafts.keep(record)
             return
         content = record.fields.get("content")
         summary = content if isinstance(content, str) and content else "Conversation compacted"
         self._compact(record, summary, source(record))
 
     def _compact(self, record: Record, summary: object, rest: dict[str, Any]) -> None:
-        keep_from = self._drafts.next_seq
+        keep_from = self.drafts.next_seq
         compact = {"summary": summary, "keep_from": keep_from, "source": rest}
-        self._drafts.add("compact", compact, record)
-
-
-class _Unfit(Exception):
-    """A record that can only be kept, and why."""
+        self.drafts.add("compact", compact, record)
 
 
 def _content(record: Record) -> list[dict[str, Any]] | str:
@@ -263,7 +210,7 @@ def _content(record: Record) -> list[dict[str, Any]] | str:
         return content
     if isinstance(content, list) and all(isinstance(block, dict) for block in content):
         return content
-    raise _Unfit("its message cannot be read")
+    raise Unfit("its message cannot be read")
 
 
 def _is_call(block: dict[str, Any]) -> bool:
@@ -291,3 +238,46 @@ def _origin(fields: dict[str, Any]) -> Literal["human", "schedule", "peer", "sys
     if fields.get("isMeta") is True:
         return "system"
     return "human" if kind in (None, "human") else "system"
+
+
+def _started(record: Record, block: dict[str, Any], answer: Answer, *, minted: bool) -> Started:
+    return Started(
+        call_id=block["id"],
+        name=plain(block.get("name")),
+        arguments=block.get("input"),
+        source=place(record),
+        answer=answer.index,
+        record=record.fields.get("uuid"),
+        minted=minted,
+    )
+
+
+def _finished(record: Record, block: dict[str, Any]) -> Finished:
+    """The result in a block, for the call that its own record names."""
+    fields = record.fields
+    structured = fields.get("toolUseResult")
+    rest = {k: v for k, v in block.items() if k not in ("type", "tool_use_id", "content")}
+    said: dict[str, Any] = {
+        "outcome": "error" if block.get("is_error") is True else "ok",
+        "output": block.get("content", ""),
+        "source": {**source(record, "message", "toolUseResult"), "block": rest},
+    }
+    if (seconds := _duration(structured)) is not None:
+        said["duration"] = seconds
+    if structured is not None:
+        said["structured"] = structured
+    return Finished(
+        call_id=str(block["tool_use_id"]) if block.get("tool_use_id") else None,
+        said=said,
+        record=fields.get("sourceToolAssistantUUID") or fields.get("parentUuid"),
+    )
+
+
+def _duration(structured: object) -> float | None:
+    if not isinstance(structured, dict):
+        return None
+    for name in ("durationMs", "totalDurationMs"):
+        value = structured.get(name)
+        if isinstance(value, int | float) and value >= 0:
+            return value / 1000
+    return None
