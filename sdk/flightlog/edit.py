@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from flightlog import providers, view
 from flightlog.provider import Provider
-from flightlog.segment import Entries, Entry, Results, Said, Sent, Slot, of
+from flightlog.segment import Entries, Entry, Results, Sent, Slot, of
 from flightlog.view import Stretch
 
 Edit = tuple[int, int]
@@ -130,15 +130,26 @@ def _with(slots: tuple[Slot, ...], slot: Slot) -> tuple[Slot, ...]:
     )
 
 
-def compacted(entries: Entries, keep_from: int, summary: Said) -> Entries:
-    """With the summary instead of what stands before the entry of event `keep_from`.
+def compacted(entries: Entries, keep_from: int, instead: Sequence[Entry]) -> Entries:
+    """With other entries instead of what stands before the entry of event `keep_from`.
 
     Results stay with the message that asked for them.
     """
     cut = _cut(entries, keep_from)
     while 0 < cut < len(entries) and _answers_calls(entries[cut]):
         cut -= 1
-    return of([summary, *entries.after(cut)])
+    return of([*instead, *entries.after(cut)])
+
+
+def sent(messages: Sequence[Raw], *, seq: int, provider: Provider) -> Entries:
+    """Messages that no other event holds, as entries."""
+    return edited(Entries(), [(-1, len(messages))], messages, seq=seq, provider=provider)
+
+
+def rewound(entries: Entries, to: int) -> Entries:
+    """Without the entry of event `to` and what stands behind it."""
+    named = (at for at, entry in enumerate(entries) if entry.seq == to)
+    return entries.take(next(named, _cut(entries, to)))
 
 
 def _cut(entries: Entries, keep_from: int) -> int:

@@ -222,10 +222,18 @@ class ValueRecorded(_Payload, frozen=True):
 
 
 class Compact(_Payload, frozen=True):
-    """The context before `keep_from` is replaced by a summary."""
+    """The context before `keep_from` is replaced by a summary, or by the messages in `rest`."""
 
     summary: Raw
     keep_from: int
+    rest: list[Raw] = []
+    provider: str = "anthropic"
+
+
+class Rewind(_Payload, frozen=True):
+    """The context loses what came from event `to` on; the log keeps it."""
+
+    to: int
 
 
 class Checkpoint(_Payload, frozen=True):
@@ -261,6 +269,7 @@ Payload = (
     | InboxRefused
     | ValueRecorded
     | Compact
+    | Rewind
     | Checkpoint
     | Unknown
 )
@@ -285,6 +294,7 @@ TYPES: dict[str, type[_Payload]] = {
     "inbox_refused": InboxRefused,
     "value_recorded": ValueRecorded,
     "compact": Compact,
+    "rewind": Rewind,
     "checkpoint": Checkpoint,
 }
 NAMES = {struct: name for name, struct in TYPES.items()}

@@ -20,6 +20,7 @@ from flightlog.session_state import ENDED, Mark, SessionState
 
 __all__ = ["ENDED", "MOST_TYPES", "Mark", "SessionState", "apply", "decode", "encode", "initial"]
 
+INJECTED = ("system", "summary")  # origins of messages that nobody said
 MOST_TYPES = 200  # event types that are counted by name; the rest is counted as `other`
 
 _encode = msgspec.json.Encoder().encode
@@ -284,10 +285,37 @@ def _value(state: SessionState, _: Event, said: payloads.ValueRecorded) -> Chang
 
 
 def _compact(state: SessionState, event: Event, said: payloads.Compact) -> Changes:
-    summary = Said(event.seq, said.summary, "summary")
-    entries = edit.compacted(state.entries, said.keep_from, summary)
-    later = min(len(state.entries) - state.boundary, len(entries) - 1)
+    provider = providers.get(said.provider)
+    rest = tuple(edit.sent(said.rest, seq=event.seq, provider=provider)) if said.rest else ()
+    instead = rest or (Said(event.seq, said.summary, "summary"),)
+    entries = edit.compacted(state.entries, said.keep_from, instead)
+    later = min(len(state.entries) - state.boundary, len(entries) - len(instead))
     return {"entries": entries, "boundary": len(entries) - later, "rewritten": event.seq}
+
+
+def _rewound(state: SessionState, event: Event, said: payloads.Rewind) -> Changes:
+    """Nothing that is gone is owed an answer, or a result, any more."""
+    entries = edit.rewound(state.entries, said.to)
+    calls = [c for c in state.calls if c.announced_by is None or c.announced_by < said.to]
+    asked, answered = _before(state.open_request, said.to), _before(state.last_response, said.to)
+    return {
+        "entries": entries,
+        "boundary": min(state.boundary, len(entries)),
+        "rewritten": event.seq,
+        "owed": state.owed and (asked is not None or _awaits_answer(entries)),
+        "open_request": asked,
+        "last_response": answered,
+        "calls": tuple(calls),
+    }
+
+
+def _before(seq: int | None, to: int) -> int | None:
+    return seq if seq is not None and seq < to else None
+
+
+def _awaits_answer(entries: Entries) -> bool:
+    last = next(reversed(entries), None)
+    return isinstance(last, Results | Said) and getattr(last, "origin", "") not in INJECTED
 
 
 def _inbox_refused(state: SessionState, _: Event, said: payloads.InboxRefused) -> Changes:
@@ -321,6 +349,7 @@ _CHANGES: dict[type, Callable[[SessionState, Event, Any], Changes]] = {
     payloads.DecisionMade: _decided,
     payloads.ValueRecorded: _value,
     payloads.Compact: _compact,
+    payloads.Rewind: _rewound,
     payloads.Checkpoint: _checkpoint,
     payloads.InboxRefused: _inbox_refused,
 }

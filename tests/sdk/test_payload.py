@@ -40,7 +40,8 @@ SAMPLES: list[Payload] = [
     payload.DecisionMade(call=payload.CallRef("c1", 4), ruling="rerun", by="policy"),
     payload.InboxRefused(inbox=12, why="not JSON"),
     payload.ValueRecorded(name="now", value=Raw(b"1.5")),
-    payload.Compact(summary=Raw(b'"short"'), keep_from=9),
+    payload.Compact(summary=Raw(b'"short"'), keep_from=9, rest=[Raw(b"{}")], provider="p"),
+    payload.Rewind(to=7),
     payload.Checkpoint(label="done", data=Raw(b'{"n":1}')),
 ]
 

@@ -477,6 +477,48 @@ def test_compacting_an_answered_conversation_owes_no_model_call() -> None:
     assert owed(tale) == AwaitUser()
 
 
+def test_a_compaction_may_leave_messages_in_the_place_of_what_was_before() -> None:
+    tale = begun()
+    tale.turn(text("hi"))
+    rest = [{"role": "user", "content": "do it"}, {"role": "assistant", "content": "half done"}]
+    last = tale.user("next")
+    compact = {"summary": "we met", "keep_from": last.seq, "rest": rest}
+    tale.add("compact", {**compact, "provider": "openai-chat"})
+    said = [(m["role"], m["content"]) for m in tale.state.messages("openai-chat")]
+    assert said == [("user", "do it"), ("assistant", "half done"), ("user", "next")]
+    assert owed(tale) == CallModel()
+
+
+def test_a_rewind_takes_the_last_turns_out_of_the_context_and_owes_nothing_for_them() -> None:
+    tale = begun()
+    tale.turn(text("hi"))
+    before = tale.state.messages()
+    left = tale.user("read it")
+    tale.turn(tool_use("a"))
+    tale.call("a")
+    tale.add("rewind", {"to": left.seq})
+    assert tale.state.messages() == before
+    assert owed(tale) == AwaitUser()
+    tale.result("a", "late")
+    assert tale.state.messages() == before
+    tale.user("no, write it")
+    assert tale.state.messages() == [*before, {"role": "user", "content": "no, write it"}]
+    assert owed(tale) == CallModel()
+
+
+def test_after_a_rewind_what_was_said_before_it_still_waits_for_its_answer() -> None:
+    tale = begun()
+    last = tale.user("and this?")
+    tale.add("rewind", {"to": last.seq})
+    assert owed(tale) == CallModel()
+    tale.request()
+    later = tale.user("quick")
+    tale.add("rewind", {"to": later.seq})
+    tale.response(text("hi"))
+    assert [m["role"] for m in tale.state.messages()] == ["user", "assistant"]
+    assert owed(tale) == AwaitUser()
+
+
 def test_a_request_composed_before_the_context_changed_is_recorded_and_changes_nothing() -> None:
     tale = begun()
     old = tale.state

@@ -38,6 +38,21 @@ TOOL_CALLS = st.one_of(
     st.sampled_from([None, {}, {"id": 3}, {"id": "x", "function": None}]),
 )
 CHAT_CONTENT = st.one_of(st.none(), TEXTS, st.lists(st.builds(text, TEXTS), max_size=2), JSON)
+REST = st.lists(
+    st.sampled_from(
+        [
+            {"role": "user", "content": "go on"},
+            {"role": "user", "content": [text("what"), {"type": "input_image"}]},
+            {"role": "assistant", "content": "so"},
+            {"role": "assistant", "content": None, "tool_calls": [function_call("0", "ls", "{}")]},
+            {"role": "assistant", "content": [tool_use("0", "ls")]},
+            {"role": "tool", "tool_call_id": "0", "content": "found"},
+            {"role": "developer", "content": ""},
+            None,
+        ]
+    ),
+    max_size=4,
+)
 PROVIDERS = st.sampled_from(["anthropic", "openai-chat"])
 # What a person may do to a request without breaking the provider's rules.
 EDITS = st.sampled_from(["none", "remind", "cache", "system", "last turn", "elide", "side"])
@@ -189,11 +204,14 @@ def _decide(draw: Draw, tale: Tale) -> None:
 
 def _oddity(draw: Draw, tale: Tale) -> None:
     seq = draw(st.integers(0, 30))
+    rest = {"rest": draw(REST), "provider": draw(PROVIDERS)}
     ref = {"call_id": draw(st.sampled_from(IDS)), "announced_by": draw(st.none() | st.just(seq))}
     kind, odd = draw(
         st.sampled_from(
             [
                 ("compact", {"summary": draw(TEXTS), "keep_from": seq}),
+                ("compact", {"summary": "s", "keep_from": seq, **rest}),
+                ("rewind", {"to": seq}),
                 ("checkpoint", {"label": "l", "data": draw(JSON)}),
                 ("value_recorded", {"name": draw(TEXTS), "value": draw(JSON)}),
                 ("decision_requested", {"call": ref}),

@@ -1,6 +1,7 @@
 """`flightlog import`: foreign transcripts into sessions."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,9 +23,9 @@ from flightlog_recorder.cli.output import (
     show_json_line,
 )
 from flightlog_recorder.cli.target import Labels, Target
-from flightlog_recorder.importer import Imported, Report, read_claude_code
-from flightlog_recorder.importer.claude_code import LIMIT
+from flightlog_recorder.importer import Imported, Report, read_claude_code, read_codex
 from flightlog_recorder.importer.intake import Taken, take
+from flightlog_recorder.importer.oversize import LIMIT
 
 ENVELOPE = 1024  # bytes of an event beside its payload, at most
 TOLD = 10  # flagged lines of one file; the rest is counted
@@ -32,27 +33,56 @@ TOLD = 10  # flagged lines of one file; the rest is counted
 app = typer.Typer(no_args_is_help=True, help="Turn foreign transcripts into sessions.")
 
 
+Read = Callable[..., Imported]
+Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Transcripts (.jsonl).")]
+Key = Annotated[str | None, typer.Option(help="A key for the session; for one file.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document a file, for machines.")]
+
+
 @app.command("claude-code")
 def claude_code(
     context: typer.Context,
     *,
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Transcripts (.jsonl).")],
-    key: Annotated[str | None, typer.Option(help="A key for the session; for one file.")] = None,
+    files: Files,
+    key: Key = None,
     label: Labels = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="One JSON document a file, for machines.")
-    ] = False,
+    json: Json = False,
 ) -> None:
     """Import Claude Code's transcripts, each as a new session. The same file again adds nothing.
 
     Nobody is notified of an imported event. A file that has grown since becomes a new session that
     names the earlier one. Bad lines are kept raw and flagged. Exit code 1 if a file was refused.
     """
-    target.run(_import(target.of(context), files, key, label, json=json))
+    where = target.of(context)
+    target.run(_import(where, read_claude_code, files, key, label, json=json))
+
+
+@app.command("codex")
+def codex(
+    context: typer.Context,
+    *,
+    files: Files,
+    key: Key = None,
+    label: Labels = None,
+    json: Json = False,
+) -> None:
+    """Import Codex's rollouts, each as a new session. The same file again adds nothing.
+
+    Nobody is notified of an imported event. A file that has grown since becomes a new session that
+    names the earlier one. Compactions and rollbacks change the context where they stand; the log
+    keeps all. Bad lines are kept raw and flagged. Exit code 1 if a file was refused.
+    """
+    target.run(_import(target.of(context), read_codex, files, key, label, json=json))
 
 
 async def _import(
-    where: Target, files: list[Path], key: str | None, label: list[str] | None, *, json: bool
+    where: Target,
+    read: Read,
+    files: list[Path],
+    key: str | None,
+    label: list[str] | None,
+    *,
+    json: bool,
 ) -> Exit:
     if key is not None and len(files) > 1:
         raise Usage("--key stands for one session, so it goes with one file")
@@ -60,7 +90,7 @@ async def _import(
     async with where.log(provision=None) as log:
         for path in files:
             try:
-                await _take(log, path, key, labels, json=json)
+                await _take(log, read, path, key, labels, json=json)
             except (BusUnavailable, LayoutRefused, NotPermitted):
                 raise
             except FlightlogError as exc:
@@ -72,11 +102,11 @@ async def _import(
 
 
 async def _take(
-    log: Log, path: Path, key: str | None, labels: dict[str, str], *, json: bool
+    log: Log, read: Read, path: Path, key: str | None, labels: dict[str, str], *, json: bool
 ) -> None:
     bus = target.bus_of(log)
     limit = min(LIMIT, bus.max_payload - HEADER_ROOM - ENVELOPE)
-    imported = await asyncio.to_thread(read_claude_code, path, limit=limit)
+    imported = await asyncio.to_thread(read, path, limit=limit)
     taken = await take(bus, log.tenant, imported, key=key, labels=labels)
     if json:
         show_json_line(_document(path, imported, taken))

@@ -13,6 +13,7 @@ from flightlog_recorder.importer.calls import Calls, Finished, Started
 from flightlog_recorder.importer.draft import Draft, Imported
 from flightlog_recorder.importer.drafts import Drafts, place, source
 from flightlog_recorder.importer.errors import BadTranscript
+from flightlog_recorder.importer.oversize import LIMIT
 from flightlog_recorder.importer.report import Report
 from flightlog_recorder.importer.source import Record, identify, plain
 from flightlog_recorder.importer.survey import LINKED, Lane, Survey, is_summary, survey
@@ -20,7 +21,6 @@ from flightlog_recorder.importer.walk import Unfit, ViewOnly, records, walk
 
 FORMAT = "claude-code"
 RESULT = "tool_result"
-LIMIT = 1_000_000  # bytes of a payload: NATS' default message limit, with room for the event around
 VIEW_ONLY = frozenset(
     {
         "agent-name",

@@ -6,6 +6,7 @@ import msgspec
 
 from flightlog import carry
 
+LIMIT = 1_000_000  # bytes of a payload: NATS' default message limit, with room for the event around
 PIECE = 600_000  # bytes of a payload in one piece; base64 makes them 800,000
 THRESHOLDS = (65_536, 4_096, 256)  # longest text that stays, tried in turn
 HEAD = 200  # characters that stay of a text that is cut

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from flightlog import anthropic, carry
+from flightlog import anthropic, carry, openai_chat
 from flightlog import payload as payloads
 from flightlog import usage as tokens
 from flightlog.event import Event
@@ -87,6 +87,8 @@ def _tell_rest(payload: payloads.Payload, event: Event) -> str:
             return f"{cut(name)} = {cut(text(value))}"
         case payloads.Compact(keep_from=keep_from):
             return f"all before seq {keep_from} is a summary now"
+        case payloads.Rewind(to=to):
+            return f"the context is what it was before seq {to}"
         case payloads.Checkpoint(label=label):
             return cut(label or "")
         case _:
@@ -96,8 +98,8 @@ def _tell_rest(payload: payloads.Payload, event: Event) -> str:
 def _response(said: payloads.ModelResponse) -> str:
     if said.error is not None:
         return f"error: {cut(said.error)}"
-    reply = anthropic.reply(said.message)
-    called = Counter(call.name for call in reply.calls)
+    announced = anthropic.reply(said.message).calls or openai_chat.reply(said.message).calls
+    called = Counter(call.name for call in announced)
     calls = ", ".join(f"{name} x{n}" if n > 1 else name for name, n in called.items())
     used = tokens.of(said.usage)
     cost = f"{used.output_tokens:,} tokens out" if used.output_tokens else ""
