@@ -109,6 +109,19 @@ def _arguments(written: Any) -> Any:
         return written
 
 
+def _sendable(written: Any) -> Any:
+    """The arguments' value as another provider's request can hold it: in UTF-8."""
+    value = _arguments(written)
+    try:
+        _encode(value)
+    except (UnicodeEncodeError, OverflowError, RecursionError):
+        try:
+            return carry.shown(carry.pack(value))
+        except InvalidValue:
+            return written
+    return value
+
+
 def native(entry: Entry) -> Written:
     """The entry as messages: one for each result."""
     match entry:
@@ -254,7 +267,7 @@ def _parts(message: Message) -> list[Part]:
         return list(turn.content(message.get("content")))
     calls = [(call_id, *_tool(call), call) for call, call_id in _calls(message)]
     asked = [
-        Asked(call_id, name, written if call.get("type") == "custom" else _arguments(written))
+        Asked(call_id, name, written if call.get("type") == "custom" else _sendable(written))
         for call_id, name, written, call in calls
     ]
     return [*turn.content(_spoken(message)), *asked]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from flightlog import carry, openai_chat, provider, turn
+from flightlog import anthropic, carry, openai_chat, provider, turn, view
 from flightlog import usage as tokens
 from flightlog.payload import Outcome
 from flightlog.segment import Answer, Entry, Results, Said, Sent, Slot
@@ -216,3 +216,13 @@ def test_lone_surrogates_are_replaced_visibly() -> None:
     assert written(Said(1, carry.pack("\ud83d\ude00")))[0]["content"] == "\U0001f600"
     assert result({"a\ud800": ["\udfff"]}) == '{"a\ufffd":["\ufffd"]}'
     assert answer(chat("\ud800"))["content"] == "\ufffd"
+
+
+@pytest.mark.parametrize("arguments", ['["\\ud800"]', '{"\\ud800":1}', "[1e999]", f"[{2**80}]"])
+def test_arguments_that_are_json_only_to_some_do_not_stop_another_providers_view(
+    arguments: str,
+) -> None:
+    message = carry.pack(chat(None, function_call("a", "ls", arguments)))
+    answer = Answer(4, message, "openai-chat")
+    (line,) = view.written(answer, anthropic).lines
+    assert json.loads(line)["content"][0]["name"] == "ls"
