@@ -14,6 +14,7 @@ from flightlog.bus import Bus, Page
 from flightlog.catalog import Row
 from flightlog.errors import BusUnavailable, FlightlogError, LogCorrupt
 from flightlog.reader import Folded
+from flightlog.shelf import Held, Shelf
 from flightlog.snapshot import SESSION, Projection, Snapshot
 from flightlog.state import SessionState
 from flightlog.store import Seen, Store
@@ -21,9 +22,7 @@ from flightlog_projector.metrics import Metrics
 
 SNAPSHOT_EVENTS = 100  # a missed snapshot costs a longer tail at the next resume, nothing else
 SNAPSHOT_SECONDS = 60.0
-SNAPSHOT_BYTES = (
-    16 << 20
-)  # a larger value holds up Redis' one thread for longer than a replay takes
+HEAD_BYTES = 16 << 20  # a larger one holds up Redis' one thread for longer than a replay takes
 RESTING = frozenset({"suspended", "completed", "failed", "cancelled"})
 
 _log = logging.getLogger("flightlog.projector")
@@ -83,8 +82,8 @@ class Projector:
             return await self._set_aside(job, f"projecting it raised {_place(exc)}")
 
     async def _project(self, job: Job) -> Projected:
-        stored = await self._store.snapshot(job.tenant, job.session, SESSION.name, SESSION.version)
-        usable = _usable(snapshots.read(stored) if stored else None, job.seen.row)
+        stored = await self._shelf(job, SESSION).load()
+        usable = _usable(stored.snapshot, job.seen.row)
         folded = await self._fold(job, SESSION, usable)
         covered = max(folded.read_to, job.at_least)
         if folded.presence == "purged":
@@ -127,7 +126,7 @@ class Projector:
         return False
 
     async def _snapshots(
-        self, job: Job, folded: Folded[SessionState], stored: bytes | None
+        self, job: Job, folded: Folded[SessionState], stored: Held
     ) -> tuple[int, float]:
         """Write the snapshots that are due; the seq and time of the last one, for the row."""
         now = time.time()
@@ -146,9 +145,9 @@ class Projector:
         """A user's projection that raises costs its own snapshot, and nothing else."""
         name = projection.name
         try:
-            stored = await self._store.snapshot(job.tenant, job.session, name, projection.version)
-            found = snapshots.read(stored) if stored else None
-            await self._save(job, projection, await self._fold(job, projection, found), stored)
+            stored = await self._shelf(job, projection).load()
+            folded = await self._fold(job, projection, stored.snapshot)
+            await self._save(job, projection, folded, stored)
         except FlightlogError:
             raise
         except Exception as exc:  # noqa: BLE001  users' code may raise anything
@@ -156,24 +155,23 @@ class Projector:
             self._metrics.projection_failures.labels(name).inc()
 
     async def _save(
-        self, job: Job, projection: Projection[Any], folded: Folded[Any], stored: bytes | None
+        self, job: Job, projection: Projection[Any], folded: Folded[Any], stored: Held
     ) -> bool:
         """Store a snapshot; true when this one is there now."""
-        name, version = projection.name, projection.version
-        held = snapshots.read(stored) if stored else None
+        name, held = projection.name, stored.snapshot
         if held is not None and held.sequence >= folded.sequence:
             return held.sequence == folded.sequence
-        value = snapshots.write(_snapshot(projection, folded))
-        if len(value) > SNAPSHOT_BYTES:
+        new = _snapshot(projection, folded)
+        if len(new.cut.state) > HEAD_BYTES:
             self._metrics.snapshots_skipped.labels(name).inc()
             return False
-        replacing = None if stored is None else snapshots.header(stored)
-        done = await self._store.save_snapshot(
-            job.tenant, job.session, name, version, value, replacing=replacing
-        )
+        done = await self._shelf(job, projection).save(new, stored)
         self._metrics.snapshots.labels(name).inc(done)
         self._metrics.conflicts.labels("snapshot").inc(not done)
         return done
+
+    def _shelf(self, job: Job, projection: Projection[Any]) -> Shelf:
+        return Shelf(self._store, job.tenant, job.session, projection.name, projection.version)
 
     async def _set_aside(self, job: Job, reason: str) -> Projected:
         _log.warning("session %s is set aside: %s", job.session, reason)
@@ -244,7 +242,7 @@ def _snapshot(projection: Projection[Any], folded: Folded[Any]) -> Snapshot:
         read_to=folded.read_to,
         digest=folded.digest or "",
         writers=folded.writers,
-        state=projection.encode(folded.state),
+        cut=snapshots.cut(projection, folded.state),
     )
 
 

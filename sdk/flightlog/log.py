@@ -8,7 +8,6 @@ from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
     Awaitable,
-    Callable,
     Collection,
     Iterable,
     Mapping,
@@ -19,8 +18,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from flightlog import alive, carry, clock, inbox, keys, opening, reader, upcast, usage
-from flightlog import snapshot as snapshots
+from flightlog import alive, carry, clock, inbox, keys, opening, reader, shelf, upcast, usage
 from flightlog import subject as names
 from flightlog.alive import Beats
 from flightlog.appender import ANSWER_TIMEOUT
@@ -43,6 +41,7 @@ from flightlog.nats_bus import connect_bus
 from flightlog.opening import Opened, Wanted
 from flightlog.reader import Folded
 from flightlog.session import Session
+from flightlog.shelf import Held, Shelf
 from flightlog.snapshot import SESSION, Snapshot
 from flightlog.state import SessionState
 from flightlog.stopping import SIGNALS, ending, heeding
@@ -54,7 +53,7 @@ OnLive = Literal["takeover", "refuse"]
 
 DEFAULT_NATS = "nats://127.0.0.1:4222"
 OPEN_DEADLINE = 30.0  # seconds for opening a session, fencing included
-_STORE_PATIENCE = 0.25  # seconds for a snapshot: a cache that is slower costs more than a replay
+_STORE_PATIENCE = 0.25  # seconds for one answer: a slower cache costs more than a replay
 _log = logging.getLogger("flightlog")
 
 
@@ -192,37 +191,41 @@ class Log:
         return journal, opened
 
     async def _refuse_live(self, id: str) -> None:
-        row = await self._try_store(lambda store: store.row(self.tenant, id))
+        row = await self._row(id)
         patience = alive.BEAT_SECONDS * alive.MISSED if row and row.status == "running" else 0.5
         if id in self._open_here or await alive.is_live(
             self.bus, self.tenant, id, patience=patience
         ):
             raise SessionLive(id)
 
-    async def _snapshot(self, id: str) -> Snapshot | None:
-        name, version = SESSION.name, SESSION.version
-        value = await self._try_store(lambda store: store.snapshot(self.tenant, id, name, version))
-        if value:
-            return snapshots.read(value)
-        for older, lift in upcast.older(name, version):
-            if found := await self._lifted(id, older, lift):
-                return found
-        return None
-
-    async def _lifted(self, id: str, version: int, lift: upcast.StateStep) -> Snapshot | None:
-        """A snapshot of an older version of the projection, as this one would have made it."""
-        value = await self._try_store(
-            lambda store: store.snapshot(self.tenant, id, SESSION.name, version)
-        )
-        found = snapshots.read(value) if value else None
-        return None if found is None else replace(found, state=lift(found.state))
-
-    async def _try_store(self, ask: Callable[[Store], Awaitable[Any]]) -> Any:
-        """Ask Redis; slow, down or wrong is the same as knowing nothing."""
+    async def _row(self, id: str) -> Row | None:
         if self.store is None:
             return None
+        asked = asyncio.wait_for(self.store.row(self.tenant, id), _STORE_PATIENCE)
+        found: Row | None = await self._try_store(asked)
+        return found
+
+    async def _snapshot(self, id: str) -> Snapshot | None:
+        name, version = SESSION.name, SESSION.version
+        held = await self._held(id, version)
+        if held.value is not None:
+            return held.snapshot
+        for older, lift in upcast.older(name, version):
+            if found := (await self._held(id, older)).snapshot:
+                return replace(found, cut=replace(found.cut, state=lift(found.cut.state)))
+        return None
+
+    async def _held(self, id: str, version: int) -> Held:
+        if self.store is None:
+            return shelf.NOTHING
+        stored = Shelf(self.store, self.tenant, id, SESSION.name, version)
+        found: Held | None = await self._try_store(stored.load(patience=_STORE_PATIENCE))
+        return found or shelf.NOTHING
+
+    async def _try_store(self, asked: Awaitable[Any]) -> Any:
+        """Ask Redis; slow, down or wrong is the same as knowing nothing."""
         try:
-            return await asyncio.wait_for(ask(self.store), _STORE_PATIENCE)
+            return await asked
         except (FlightlogError, TimeoutError) as exc:
             _log.warning("going on without Redis: %s", type(exc).__name__)
             return None

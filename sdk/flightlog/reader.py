@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from flightlog import clock, upcast
+from flightlog import snapshot as snapshots
 from flightlog.bus import Bus, Message
 from flightlog.chain import Branch, Chain, Gap, Head, Part, Pin, Stray, Writers
 from flightlog.errors import BusUnavailable, InvalidEvent, LogCorrupt
@@ -138,7 +139,7 @@ def _start(projection: Projection[S], snapshot: Snapshot | None) -> S:
     if snapshot is None:
         return projection.initial()
     try:
-        return projection.decode(snapshot.state)
+        return snapshots.join(projection, snapshot.cut)
     except Exception as exc:  # whatever a projection raises: its snapshot is a cache, not the log
         raise _Undecodable from exc
 

@@ -16,15 +16,29 @@ else redis.call('SET', KEYS[1], ARGV[3], 'EX', ARGV[4]) end
 return 1
 """
 
-# KEYS: snapshots, purged mark. ARGV: field, expected header, 1 when something was there, new value
+# KEYS: snapshots, purged mark. ARGV: field, expected header, 1 when something was there, new value,
+# 1 to drop all pieces of the field, number of pieces to drop, their names, then names and values of
+# pieces to put. The field is `name:version`, a piece's own adds `/` and its name; to drop all drops
+# those of earlier versions too. Said again, it drops nothing
 SNAPSHOT = """
 if redis.call('EXISTS', KEYS[2]) == 1 then return 0 end
 local kind = redis.call('TYPE', KEYS[1]).ok
 if kind ~= 'hash' and kind ~= 'none' then redis.call('DEL', KEYS[1]) end
-local now = redis.call('HGET', KEYS[1], ARGV[1])
-if now == ARGV[4] then return 1 end
-if (now and '1' or '0') ~= ARGV[3] then return 0 end
-if now and string.sub(now, 1, #ARGV[2]) ~= ARGV[2] then return 0 end
+local now, prefix, count = redis.call('HGET', KEYS[1], ARGV[1]), ARGV[1] .. '/', tonumber(ARGV[6])
+local name, version = string.match(ARGV[1], '^(.*:)(%d+)$')
+if now ~= ARGV[4] then
+  if (now and '1' or '0') ~= ARGV[3] then return 0 end
+  if now and string.sub(now, 1, #ARGV[2]) ~= ARGV[2] then return 0 end
+  if ARGV[5] == '1' then
+    for _, each in ipairs(redis.call('HKEYS', KEYS[1])) do
+      local found = string.sub(each, 1, #name) == name and string.sub(each, #name + 1)
+      local old = found and (string.match(found, '^(%d+)$') or string.match(found, '^(%d+)/'))
+      if old and tonumber(old) <= tonumber(version) then redis.call('HDEL', KEYS[1], each) end
+    end
+  end
+  for i = 7, 6 + count do redis.call('HDEL', KEYS[1], prefix .. ARGV[i]) end
+end
+for i = 7 + count, #ARGV, 2 do redis.call('HSET', KEYS[1], prefix .. ARGV[i], ARGV[i + 1]) end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[4])
 return 1
 """

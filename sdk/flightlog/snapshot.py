@@ -1,12 +1,15 @@
 """A stored state at some seq: a cache of the log, believed only if its checksum is right."""
 
 import hashlib
+from collections.abc import Callable
 from typing import Literal, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from flightlog import piece, session_cut
 from flightlog import state as sessions
+from flightlog.cut import Cut
 from flightlog.event import Event
 from flightlog.state import SessionState
 
@@ -47,11 +50,23 @@ class Projection(Protocol[S]):
         ...
 
 
+class Pieced(Protocol[S]):
+    """What a projection has beside the rest to let the snapshots of a session share pieces."""
+
+    def cut(self, state: S) -> Cut:
+        """The state in pieces: equal states give equal pieces, a changed one few new ones."""
+        ...
+
+    def join(self, cut: Cut) -> S:
+        """The state that was cut."""
+        ...
+
+
 class _Session:
     """The default projection: `flightlog.state`."""
 
     name = "session"
-    version = 1
+    version = 2
 
     def initial(self) -> SessionState:
         return sessions.initial()
@@ -64,6 +79,12 @@ class _Session:
 
     def decode(self, raw: bytes) -> SessionState:
         return sessions.decode(raw)
+
+    def cut(self, state: SessionState) -> Cut:
+        return session_cut.cut(state)
+
+    def join(self, cut: Cut) -> SessionState:
+        return session_cut.join(cut)
 
 
 SESSION: Projection[SessionState] = _Session()
@@ -85,7 +106,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     read_to: int
     digest: str
     writers: tuple[tuple[int, int], ...] = ()
-    state: bytes
+    cut: Cut
 
 
 class _Header(Struct, frozen=True, kw_only=True):
@@ -98,6 +119,7 @@ class _Header(Struct, frozen=True, kw_only=True):
     read_to: int
     digest: str
     writers: tuple[tuple[int, int], ...] = ()
+    pieces: tuple[str, ...] = ()
     checksum: str = ""
 
 
@@ -105,26 +127,40 @@ _encode = msgspec.json.Encoder().encode
 _header = msgspec.json.Decoder(_Header)
 
 
+def cut(projection: Projection[S], state: S) -> Cut:
+    """The state as snapshots hold it: in pieces if the projection can, else as one."""
+    pieced: Callable[[S], Cut] | None = getattr(projection, "cut", None)
+    return Cut(projection.encode(state)) if pieced is None else pieced(state)
+
+
+def join(projection: Projection[S], cut: Cut) -> S:
+    """The state that was cut. Raises whatever the projection does for one that does not fit."""
+    pieced: Callable[[Cut], S] | None = getattr(projection, "join", None)
+    return projection.decode(cut.state) if pieced is None else pieced(cut)
+
+
 def write(snapshot: Snapshot) -> bytes:
-    """The snapshot as stores keep it: a header line of JSON, then the state."""
+    """The snapshot's head, as stores keep it: a header line of JSON, then the packed state."""
     fields = msgspec.structs.asdict(snapshot)
-    state: bytes = fields.pop("state")
-    head = _Header(**fields)
-    return _encode(msgspec.structs.replace(head, checksum=_checksum(head, state))) + b"\n" + state
+    cut: Cut = fields.pop("cut")
+    head = _Header(**fields, pieces=cut.roots)
+    checked = msgspec.structs.replace(head, checksum=_checksum(head, cut.state))
+    return _encode(checked) + b"\n" + piece.pack(cut.state)
 
 
 def read(value: bytes) -> Snapshot | None:
-    """The snapshot, or None for one that is cut, changed or was never one."""
-    first, found, state = value.partition(b"\n")
+    """The snapshot without its pieces, or None for a head that is cut, changed or was never one."""
+    first, found, packed = value.partition(b"\n")
     try:
         head = _header.decode(first)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        state = piece.unpack(packed)
+    except (ValueError, RecursionError):
         return None
     fields = msgspec.structs.asdict(head)
-    checksum = fields.pop("checksum")
-    if not found or checksum != _checksum(_Header(**fields), state):
+    checksum, roots = fields.pop("checksum"), fields.pop("pieces")
+    if not found or checksum != _checksum(msgspec.structs.replace(head, checksum=""), state):
         return None
-    return Snapshot(**fields, state=state)
+    return Snapshot(**fields, cut=Cut(state, roots))
 
 
 def header(value: bytes) -> bytes:

@@ -2,7 +2,8 @@
 
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Generator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Generator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import redis.asyncio as redis
@@ -97,6 +98,15 @@ class Store:
         found: bytes | None = await self._read(self._client.hget(key, f"{name}:{version}"), None)
         return found
 
+    async def pieces(
+        self, tenant: str, session: str, name: str, version: int, pieces: Sequence[str]
+    ) -> list[bytes | None]:
+        """The stored pieces of a projection's snapshots, in their order, unchecked."""
+        fields = [f"{name}:{version}/{each}" for each in pieces]
+        asked = self._client.hmget(_snapshots(tenant, session), fields)
+        found: list[bytes | None] = await self._read(asked, [None] * len(fields))
+        return found
+
     async def save_snapshot(
         self,
         tenant: str,
@@ -106,15 +116,22 @@ class Store:
         value: bytes,
         *,
         replacing: bytes | None,
+        put: Mapping[str, bytes] = MappingProxyType({}),
+        drop: Collection[str] | None = (),
     ) -> bool:
         """Store a snapshot if what is there begins with `replacing` (None: nothing is there).
 
+        With it, `put` stores pieces and `drop` removes some: None means all that are there
+        before, and what earlier versions left.
         False when another one came first, or the session is purged. Idempotent.
         """
         keys = [_snapshots(tenant, session), _purged(tenant, session)]
         expected = [replacing or b"", "0" if replacing is None else "1"]
+        gone = ["1", 0] if drop is None else ["0", len(drop), *drop]
+        pieces = [part for each in put.items() for part in each]
+        said: list[Any] = [f"{name}:{version}", *expected, value, *gone, *pieces]
         with self._translated():
-            return bool(await self._put_snapshot(keys, [f"{name}:{version}", *expected, value]))
+            return bool(await self._put_snapshot(keys, said))
 
     async def look(self, tenant: str, sessions: Sequence[str]) -> list[Seen]:
         """The entries of many sessions of a tenant, in their order, `_CHUNK` a round trip."""

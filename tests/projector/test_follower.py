@@ -13,6 +13,7 @@ from flightlog.errors import BusUnavailable
 from flightlog.event import Event
 from flightlog.floor import Floor, Floors
 from flightlog.notices import Notices
+from flightlog.snapshot import SESSION
 from flightlog_projector.follower import is_needless
 from flightlog_projector.projector import Job, Projected, Projector
 from flightlog_recorder.embedded import Server
@@ -128,7 +129,7 @@ async def test_a_flushed_redis_is_whole_again_without_a_command(
         assert (await world.reaches(session(n), 110)).counts == {"note": 110}
     for replica in replicas:
         await replica.ready()
-    assert await world.store.snapshot("acme", session(0), "session", 1) is not None
+    assert await world.store.snapshot("acme", session(0), "session", SESSION.version) is not None
 
 
 async def test_a_replica_is_not_ready_while_it_rebuilds_and_the_catalog_says_so(
@@ -404,7 +405,7 @@ async def test_a_tombstone_forgets_a_session_for_every_replica(
     await until(lambda: is_gone(world, session(1)))
     await all_quiet(world)
     assert await world.listed() == set()
-    assert await world.store.snapshot("acme", session(1), "session", 1) is None
+    assert await world.store.snapshot("acme", session(1), "session", SESSION.version) is None
 
 
 async def is_gone(world: World, name: str) -> bool:

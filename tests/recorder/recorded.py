@@ -90,7 +90,7 @@ def snapshot(folded: Folded[SessionState], *, state: SessionState | None = None)
             read_to=folded.read_to,
             digest=folded.digest or "",
             writers=folded.writers,
-            state=SESSION.encode(state or folded.state),
+            cut=snapshots.cut(SESSION, state or folded.state),
         )
     )
 

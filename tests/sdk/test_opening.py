@@ -27,6 +27,7 @@ from flightlog import (
 )
 from flightlog import subject as names
 from flightlog.bus import Outgoing
+from flightlog.cut import Cut
 from flightlog.event import Event
 from flightlog.journal import Journal
 from flightlog.nats_bus import connect_bare, create_streams
@@ -318,7 +319,7 @@ async def test_garbage_in_redis_costs_a_replay_and_nothing_else(
     async with connect(nats=nats_url, redis=redis_url, tenant=TENANT) as log:
         async with log.session() as s:
             await s.user_message("hi")
-        broken = {"state": b'{"seq":"two"}'} if damage == "no state" else {}
+        broken = {"cut": Cut(b'{"seq":"two"}')} if damage == "no state" else {}
         good = await _snapshot_now(log, s.id, **broken)
         with redis.Redis.from_url(redis_url) as client:
             (key,) = client.keys(f"*{s.id}*snapshots")
@@ -428,8 +429,8 @@ async def _snapshot_now(log: Log, id: str, **changed: Any) -> bytes:
     folded = await log.fold(id)
     assert folded.digest is not None
     assert log.store is not None
-    state = SESSION.encode(folded.state)
-    fields: dict[str, Any] = {"seq": folded.seq, "sequence": folded.sequence, "state": state}
+    cut = snapshot.cut(SESSION, folded.state)
+    fields: dict[str, Any] = {"seq": folded.seq, "sequence": folded.sequence, "cut": cut}
     value = snapshot.write(
         Snapshot(
             projection=SESSION.name,

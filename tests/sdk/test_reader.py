@@ -10,6 +10,7 @@ import pytest
 from flightlog import reading, subject
 from flightlog.bus import Page
 from flightlog.chain import Part
+from flightlog.cut import Cut
 from flightlog.errors import BusUnavailable, LogCorrupt
 from flightlog.event import Control, Event, digest_of
 from flightlog.nats_bus import PAGE_BYTES, NatsBus, connect_bus
@@ -94,7 +95,7 @@ def taken(folded: Folded[Digests]) -> Snapshot:
         read_to=folded.read_to,
         digest=str(folded.digest),
         writers=folded.writers,
-        state=AllDigests().encode(folded.state),
+        cut=Cut(AllDigests().encode(folded.state)),
     )
 
 
@@ -305,7 +306,7 @@ async def test_a_snapshot_in_base_or_live_gives_what_the_whole_log_gives(
         read_to=at,
         digest=events[cut - 1].digest,
         writers=((1, 1),),
-        state=AllDigests().encode(digests(events[:cut])),
+        cut=Cut(AllDigests().encode(digests(events[:cut]))),
     )
     folded = await log.fold(snapshot=snapshot)
     assert (folded.state, folded.head, folded.presence) == (whole.state, whole.head, "present")

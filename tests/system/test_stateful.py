@@ -28,6 +28,7 @@ from hypothesis.stateful import (
 
 from flightlog import Event, Fenced, Result, SessionPurged, inbox, opening
 from flightlog.nats_bus import NatsBus
+from flightlog.shelf import Shelf
 from flightlog.snapshot import SESSION
 from flightlog.store import _snapshots
 from flightlog_projector.metrics import Metrics
@@ -41,7 +42,6 @@ from tests.system.puppet import Puppet
 Fact = tuple[str, ...]
 Policy = Literal["rerun", "fail", "ask"]
 
-FIELD = f"{SESSION.name}:{SESSION.version}"
 WHY = Reason(by="a tester", why="a random life")
 TURNS = st.one_of(st.integers(0, 12), st.integers(0, 400))  # an append takes about ten
 POLICIES: st.SearchStrategy[Policy] = st.sampled_from(["rerun", "fail", "ask"])
@@ -75,7 +75,7 @@ class Life(RuleBasedStateMachine):
         self.dead: list[Puppet] = []
         self.writer: Puppet | None = None
         self.runs: Counter[str] = Counter()
-        self.snapshots: list[bytes] = []
+        self.snapshots: list[Any] = []
         self._begin_history("")
 
     def _begin_history(self, id: str) -> None:
@@ -248,14 +248,14 @@ class Life(RuleBasedStateMachine):
         store = self.bench.observer.log.store
         assert store is not None
         projector = Projector(self.bench.observer.log.bus, store, metrics=Metrics())
-        held = await store.snapshot(TENANT, self.id, SESSION.name, SESSION.version)
+        held = await Shelf(store, TENANT, self.id, SESSION.name, SESSION.version).load()
         (seen,) = await store.look(TENANT, [self.id])
         job = Job(TENANT, self.id, 0, seen)
         folded = await projector._fold(job, SESSION, None)
         await projector._save(job, SESSION, folded, held)
         await projector.project(job)
-        value = await store.snapshot(TENANT, self.id, SESSION.name, SESSION.version)
-        self.snapshots += [value] if value else []
+        with redis.Redis.from_url(self.bench.servers.redis_url) as client:
+            self.snapshots += [client.hgetall(_snapshots(TENANT, self.id))]
         row = await store.row(TENANT, self.id)
         assert row is not None
         assert (row.seq, row.strays, row.error) == (folded.seq, 0, None)
@@ -266,7 +266,8 @@ class Life(RuleBasedStateMachine):
         """An older dump: any snapshot that was true at some time."""
         value = data.draw(st.sampled_from(self.snapshots))
         with redis.Redis.from_url(self.bench.servers.redis_url) as client:
-            client.hset(_snapshots(TENANT, self.id), FIELD, value)
+            client.delete(_snapshots(TENANT, self.id))
+            client.hset(_snapshots(TENANT, self.id), mapping=value)
 
     @rule()
     def flush_redis(self) -> None:

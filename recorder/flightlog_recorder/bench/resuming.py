@@ -31,7 +31,7 @@ async def rows(bed: Bed) -> AsyncIterator[Row]:
     short = await _prepare(bed, "short", sizes.short_session)
     long = await _prepare(bed, "long", sizes.long_session)
     shorts, longs, floors = await _laps(bed, short, long)
-    note = f"tail from {sizes.tail}, snapshot {len(long.snapshot.state) // 1024} KiB"
+    note = f"tail from {sizes.tail}, snapshot {_weight(long.snapshot) // 1024} KiB"
     yield duration(
         f"resume at {sizes.long_session:,} events",
         Laps(shorts, longs),
@@ -57,6 +57,10 @@ async def _prepare(bed: Bed, key: str, count: int) -> Prepared:
         await script.converse(s, CONTEXT_TURNS)
     snapshot = await script.snapshot(bed.log, session, behind=bed.sizes.tail)
     return Prepared(key, session, snapshot)
+
+
+def _weight(snapshot: Snapshot) -> int:
+    return len(snapshot.cut.state) + sum(map(len, snapshot.cut.pieces.values()))
 
 
 async def _laps(

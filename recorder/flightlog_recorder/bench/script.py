@@ -6,6 +6,7 @@ from typing import Any
 from flightlog import CallModel, RunTools, Session
 from flightlog import event as events
 from flightlog import payload as payloads
+from flightlog import snapshot as snapshots
 from flightlog import state as states
 from flightlog import subject as names
 from flightlog.answer import Acked
@@ -13,7 +14,8 @@ from flightlog.bus import Bus, Outgoing
 from flightlog.carry import pack
 from flightlog.event import WIRE_VERSION, Event
 from flightlog.log import Log
-from flightlog.snapshot import SESSION, Snapshot, write
+from flightlog.shelf import NOTHING, Shelf
+from flightlog.snapshot import SESSION, Snapshot
 from flightlog.writer import BATCH_EVENTS
 
 TOOLS_A_TURN = 3
@@ -156,8 +158,8 @@ async def snapshot(log: Log, session: str, *, behind: int) -> Snapshot:
         read_to=last.sequence,
         digest=last.digest,
         writers=state.writers,
-        state=states.encode(state),
+        cut=snapshots.cut(SESSION, state),
     )
-    where = (log.tenant, session, SESSION.name, SESSION.version)
-    await log.store.save_snapshot(*where, write(found), replacing=None)
+    shelf = Shelf(log.store, log.tenant, session, SESSION.name, SESSION.version)
+    await shelf.save(found, NOTHING)
     return found

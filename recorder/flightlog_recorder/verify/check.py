@@ -6,6 +6,7 @@ from flightlog.errors import LogCorrupt
 from flightlog.floor import Floors
 from flightlog.nats_bus import NatsBus
 from flightlog.reader import Folded
+from flightlog.shelf import Shelf
 from flightlog.snapshot import SESSION
 from flightlog.store import Store, StoreUnavailable
 from flightlog_recorder.verify import verdict
@@ -48,11 +49,12 @@ class Checker:
             return None, None
         try:
             row = await self._store.row(self._tenant, session)
-            value = await self._store.snapshot(self._tenant, session, SESSION.name, SESSION.version)
+            shelf = Shelf(self._store, self._tenant, session, SESSION.name, SESSION.version)
+            held = await shelf.load()
             floor = await Floors(self._store, self._bus.layout.stream_of(session)).floor()
         except StoreUnavailable:
             return None, "snapshot and row were not compared: Redis does not answer"
-        return verdict.stored(value, row, floor.sequence if floor else None), None
+        return Stored(held.value, held.snapshot, row, floor.sequence if floor else None), None
 
     async def _leads(self, session: str, sequence: int) -> bool:
         """Whether the stream's leader has a message of the session at `sequence` or later."""

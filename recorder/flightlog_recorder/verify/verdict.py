@@ -41,7 +41,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
 
 class Stored(Struct, frozen=True):
-    """What Redis holds of a session: the snapshot's bytes, what they decode to, and the row."""
+    """What Redis holds of a session: the snapshot's head, what it leads to, and the row."""
 
     value: bytes | None = None
     snapshot: Snapshot | None = None
@@ -59,11 +59,6 @@ class Stored(Struct, frozen=True):
         """The last stream sequence of an event that Redis knows of."""
         known = self.snapshot.sequence if self.snapshot else 0
         return max(known, self.row.sequence if self.row else 0)
-
-
-def stored(value: bytes | None, row: Row | None, floor: int | None) -> Stored:
-    """What Redis holds, read."""
-    return Stored(value, snapshots.read(value) if value else None, row, floor)
 
 
 def judge(session: str, folded: Folded[Replayed], held: Stored | None) -> Verdict:
@@ -161,7 +156,8 @@ def _snapshot(held: Stored, folded: Folded[Replayed]) -> list[Finding]:
         return [Finding("snapshot", what)]
     if (found.projection, found.version) != (SESSION.name, SESSION.version):
         return [Finding("snapshot", f"the snapshot at seq {found.seq} is filed under another name")]
-    if SESSION.encode(place.state) != found.state:
+    replayed = snapshots.cut(SESSION, place.state)
+    if (replayed.state, replayed.roots) != (found.cut.state, found.cut.roots):
         return [Finding("snapshot", f"the snapshot at seq {found.seq} is not what replay gives")]
     return []
 
