@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from functools import cache
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import redis.asyncio as redis
@@ -30,7 +30,7 @@ async def store(redis_url: str) -> AsyncIterator[Store]:
 
 
 @pytest.fixture
-async def raw(redis_url: str) -> AsyncIterator["redis.Redis"]:
+async def raw(redis_url: str) -> AsyncIterator[Any]:
     async with redis.Redis.from_url(redis_url) as client:
         yield client
 
@@ -84,8 +84,8 @@ def histories() -> tuple[list[Snapshot], list[Snapshot]]:
     return both[0], both[1]
 
 
-async def stored(raw: "redis.Redis") -> tuple[bytes | None, dict[str, bytes]]:
-    fields: dict[bytes, bytes] = await raw.hgetall(KEY)  # type: ignore[misc]
+async def stored(raw: Any) -> tuple[bytes | None, dict[str, bytes]]:
+    fields: dict[bytes, bytes] = await raw.hgetall(KEY)
     head = fields.pop(HEAD, None)
     assert all(field.startswith(HEAD + b"/") for field in fields)
     return head, {field.partition(b"/")[2].decode(): value for field, value in fields.items()}
@@ -103,7 +103,7 @@ def reached(roots: tuple[str, ...], pieces: dict[str, bytes]) -> set[str]:
     return found
 
 
-async def check(raw: "redis.Redis") -> bool:
+async def check(raw: Any) -> bool:
     """Whether a whole snapshot is there; whatever is there must be spoken of, and all of that."""
     head, pieces = await stored(raw)
     if head is None:
@@ -137,7 +137,7 @@ class Dying(Store):
         return done
 
 
-async def test_a_snapshot_comes_back_with_every_piece(store: Store, raw: "redis.Redis") -> None:
+async def test_a_snapshot_comes_back_with_every_piece(store: Store, raw: Any) -> None:
     held = shelf.NOTHING
     for each in histories()[0]:
         assert await shelf_of(store).save(each, held)
@@ -149,7 +149,7 @@ async def test_a_snapshot_comes_back_with_every_piece(store: Store, raw: "redis.
         assert snapshot.write(taken(state)) == snapshot.write(each)
 
 
-async def test_what_is_there_already_is_not_written_again(store: Store, raw: "redis.Redis") -> None:
+async def test_what_is_there_already_is_not_written_again(store: Store, raw: Any) -> None:
     tale = begun()
     held, written = shelf.NOTHING, list[int]()
     for _ in range(40):
@@ -166,7 +166,7 @@ async def test_what_is_there_already_is_not_written_again(store: Store, raw: "re
 
 
 async def test_a_huge_snapshot_is_written_in_parts_and_read_as_it_was_until_the_last(
-    store: Store, raw: "redis.Redis", redis_url: str, monkeypatch: pytest.MonkeyPatch
+    store: Store, raw: Any, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shelf, "WRITE", 2_000)
     first, second = histories()[0][2], histories()[0][9]
@@ -195,10 +195,10 @@ async def test_a_huge_snapshot_is_written_in_parts_and_read_as_it_was_until_the_
 
 
 async def test_a_write_that_reaches_redis_once_more_and_late_removes_nothing(
-    redis_url: str, raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch
+    redis_url: str, raw: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Repeating(Store):
-        writes = list[tuple[Any, dict[str, Any]]]()
+        writes: ClassVar[list[tuple[Any, dict[str, Any]]]] = []
 
         async def save_snapshot(self, *args: Any, **options: Any) -> bool:
             self.writes.append((args, options))
@@ -214,7 +214,7 @@ async def test_a_write_that_reaches_redis_once_more_and_late_removes_nothing(
 
 
 async def test_two_that_add_the_same_over_different_snapshots_do_not_take_turns(
-    store: Store, raw: "redis.Redis", redis_url: str, monkeypatch: pytest.MonkeyPatch
+    store: Store, raw: Any, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Slow(Store):
         begun, goes_on = asyncio.Event(), asyncio.Event()
@@ -254,7 +254,7 @@ def of_one_message(text: str) -> SessionState:
 
 @pytest.mark.parametrize("damage", ["head", "no head", "missing", "altered", "swapped", "earlier"])
 async def test_what_does_not_verify_is_no_snapshot_and_goes_with_the_next_one(
-    store: Store, raw: "redis.Redis", damage: str
+    store: Store, raw: Any, damage: str
 ) -> None:
     first, second = histories()[0][9:11]
     assert await shelf_of(store).save(first, shelf.NOTHING)
@@ -262,39 +262,35 @@ async def test_what_does_not_verify_is_no_snapshot_and_goes_with_the_next_one(
     fields = [HEAD + b"/" + name.encode() for name in names]
     match damage:
         case "head":
-            await raw.hset(KEY, HEAD, b"garbage\n")  # type: ignore[misc]
+            await raw.hset(KEY, HEAD, b"garbage\n")
         case "no head":
-            await raw.hdel(KEY, HEAD)  # type: ignore[misc]
+            await raw.hdel(KEY, HEAD)
         case "missing":
-            await raw.hdel(KEY, fields[7])  # type: ignore[misc]
+            await raw.hdel(KEY, fields[7])
         case "altered":
-            await raw.hset(KEY, fields[7], b"\0[]")  # type: ignore[misc]
+            await raw.hset(KEY, fields[7], b"\0[]")
         case "swapped":
-            other = await raw.hget(KEY, fields[8])  # type: ignore[misc]
-            await raw.hset(KEY, fields[7], other)  # type: ignore[misc]
+            other = await raw.hget(KEY, fields[8])
+            await raw.hset(KEY, fields[7], other)
         case _:
             await raw.delete(KEY)
-            await raw.hset(KEY, mapping={b"session:1": b"old", b"session:1/00": b"old"})  # type: ignore[misc]
+            await raw.hset(KEY, mapping={b"session:1": b"old", b"session:1/00": b"old"})
     held = await shelf_of(store).load()
     assert held.snapshot is None
     assert await shelf_of(store).save(second, held)
     assert await check(raw)
 
 
-async def test_another_projections_snapshots_are_left_alone(
-    store: Store, raw: "redis.Redis"
-) -> None:
+async def test_another_projections_snapshots_are_left_alone(store: Store, raw: Any) -> None:
     fields = {"session:mine:1": b"a", "session:mine:1/00": b"b", "other:1": b"c", "session:3": b"d"}
-    await raw.hset(KEY, mapping=fields)  # type: ignore[misc]
-    await raw.hset(KEY, HEAD, b"garbage")  # type: ignore[misc]
+    await raw.hset(KEY, mapping=fields)
+    await raw.hset(KEY, HEAD, b"garbage")
     held = await shelf_of(store).load()
     assert await shelf_of(store).save(histories()[0][0], held)
-    assert {name: await raw.hget(KEY, name) for name in fields} == fields  # type: ignore[misc]
+    assert {name: await raw.hget(KEY, name) for name in fields} == fields
 
 
-async def test_a_purge_takes_all_pieces_along_and_none_comes_back(
-    store: Store, raw: "redis.Redis"
-) -> None:
+async def test_a_purge_takes_all_pieces_along_and_none_comes_back(store: Store, raw: Any) -> None:
     first, second = histories()[0][8:10]
     assert await shelf_of(store).save(first, shelf.NOTHING)
     held = await shelf_of(store).load()
@@ -308,7 +304,7 @@ async def test_a_purge_takes_all_pieces_along_and_none_comes_back(
 @pytest.mark.parametrize("seed", range(12))
 async def test_replicas_that_race_break_down_and_disagree_leave_nothing_over_and_miss_nothing(
     store: Store,
-    raw: "redis.Redis",
+    raw: Any,
     redis_url: str,
     monkeypatch: pytest.MonkeyPatch,
     seed: int,
@@ -339,12 +335,12 @@ async def test_replicas_that_race_break_down_and_disagree_leave_nothing_over_and
         await each.close()
 
 
-async def damage(raw: "redis.Redis", chance: Random) -> None:
-    fields: list[bytes] = sorted(await raw.hkeys(KEY))  # type: ignore[misc]
+async def damage(raw: Any, chance: Random) -> None:
+    fields: list[bytes] = sorted(await raw.hkeys(KEY))
     if not fields:
         return
     field = chance.choice([HEAD, chance.choice(fields)])
     if chance.random() < 0.5:
-        await raw.hdel(KEY, field)  # type: ignore[misc]
+        await raw.hdel(KEY, field)
     else:
-        await raw.hset(KEY, field, b"\0garbage")  # type: ignore[misc]
+        await raw.hset(KEY, field, b"\0garbage")
