@@ -1,6 +1,6 @@
 """A map from names to what was recorded under them first, shared by old and new states."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from msgspec import Struct
@@ -24,6 +24,12 @@ class Names(Struct, Generic[V], frozen=True):
 
     def __len__(self) -> int:
         return sum(len(part.names) for part in self.closed) + len(self.tail)
+
+    def items(self) -> Iterator[tuple[str, V]]:
+        """Names and what was recorded, in the order in which they were added."""
+        for part in self.closed:
+            yield from part.names.items()
+        yield from self.tail.items()
 
     def get(self, name: str) -> V | None:
         """What was recorded under the name, or None."""

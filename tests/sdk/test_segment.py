@@ -64,6 +64,7 @@ def test_names_keep_the_first_record_and_every_older_value() -> None:
         older.append((found, len(found)))
         found = found.add(name, value)
     assert {name: found.get(name) for name in model} == model
+    assert list(found.items()) == list(model.items())
     assert len(found) == len(model)
     assert found.get("n600") is None
     assert len(found.closed) < 10

@@ -75,7 +75,7 @@ def _json(raw: Raw) -> Any:
 
 
 def _named(names: Names[Any]) -> dict[str, Any]:
-    return {name: value for part in (*names.closed, names.tail) for name, value in part.items()}
+    return dict(names.items())
 
 
 def _call(announced_by: int | None, call_id: str) -> str:

@@ -6,6 +6,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from flightlog import FlightlogError, Log, LogCorrupt, NoSuchSession, SessionPurged
+from flightlog import snapshot as snapshots
 from flightlog.chain import Branch, Head, Pin
 from flightlog.event import Event
 from flightlog.reader import Patience
@@ -126,4 +127,4 @@ def _stored(snapshot: Snapshot) -> Place:
     head = Head(
         snapshot.seq, snapshot.digest, snapshot.sequence, snapshot.part, tuple(snapshot.writers)
     )
-    return Place(head, SESSION.decode(snapshot.state), snapshot.seq)
+    return Place(head, snapshots.join(SESSION, snapshot.cut), snapshot.seq)

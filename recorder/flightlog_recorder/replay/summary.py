@@ -93,7 +93,7 @@ def _call(call: CallState) -> str:
 
 
 def _values(state: SessionState) -> Sequence[str]:
-    return [name for part in (*state.values.closed, state.values.tail) for name in part]
+    return [name for name, _ in state.values.items()]
 
 
 def _mark(state: SessionState) -> str:
