@@ -10,19 +10,10 @@ import msgspec
 from flightlog import clock
 from flightlog import payload as payloads
 from flightlog.bus import Bus
+from flightlog.draft import Offered
 from flightlog.errors import BusUnavailable, FlightlogError, NotPermitted, TooLarge
 from flightlog.event import Event
-from flightlog.writer import (
-    HEADER_ROOM,
-    Action,
-    Draft,
-    Failed,
-    Pause,
-    ReadAfter,
-    Send,
-    Stored,
-    Writer,
-)
+from flightlog.writer import HEADER_ROOM, Action, Failed, Pause, ReadAfter, Send, Stored, Writer
 
 QUEUE_BYTES = 8 << 20  # what may wait in memory; beyond it `append` waits
 ANSWER_TIMEOUT = 5.0  # seconds for one answer; then the same bytes are sent again
@@ -44,14 +35,14 @@ class Appender:
         self._bus, self._subject, self._stream = bus, subject, stream
         self.writer = writer
         self._appended = appended
-        self._waiting: deque[tuple[Draft, asyncio.Future[Event]]] = deque()
+        self._waiting: deque[tuple[Offered, asyncio.Future[Event]]] = deque()
         self._queued_bytes = 0
         self._moved = asyncio.Event()  # set whenever something left the queue
         self._task: asyncio.Task[None] | None = None
         self.error: FlightlogError | None = None
         self.trouble = ""
 
-    async def append(self, draft: Draft, *, deadline: float | None = None) -> Event:
+    async def append(self, draft: Offered, *, deadline: float | None = None) -> Event:
         """Store the draft and return its event, after the broker's ack.
 
         `deadline` in seconds; when it passes, `BusUnavailable` is raised: a draft that was not sent
@@ -67,7 +58,7 @@ class Appender:
     def _unavailable(self, why: str) -> BusUnavailable:
         return BusUnavailable(f"stream {self._stream}", why, session=self.writer.session)
 
-    async def _stored(self, draft: Draft) -> Event:
+    async def _stored(self, draft: Offered) -> Event:
         future = await self._enqueue(draft)
         try:
             return await future
@@ -75,14 +66,14 @@ class Appender:
             self._withdraw(draft, future)
             raise
 
-    def _check(self, draft: Draft) -> None:
+    def _check(self, draft: Offered) -> None:
         if self.error is not None:
             raise self.error
         limit = self._bus.max_payload - HEADER_ROOM
         if draft.size > limit:
             raise TooLarge(f"{_largest(draft)} of {draft.type}", draft.size, limit)
 
-    async def _enqueue(self, draft: Draft) -> asyncio.Future[Event]:
+    async def _enqueue(self, draft: Offered) -> asyncio.Future[Event]:
         while self._queued_bytes and self._queued_bytes + draft.size > QUEUE_BYTES:
             await self._next_move()
             self._check(draft)
@@ -94,7 +85,7 @@ class Appender:
             self._task = asyncio.create_task(self._drain(), name="flightlog-append")
         return future
 
-    def _withdraw(self, draft: Draft, future: asyncio.Future[Event]) -> None:
+    def _withdraw(self, draft: Offered, future: asyncio.Future[Event]) -> None:
         future.cancel()
         if self.writer.withdraw(draft):
             self._waiting.remove((draft, future))
@@ -210,7 +201,7 @@ def pause(attempt: int) -> float:
     return most / 2 + clock.fraction() * most / 2
 
 
-def _largest(draft: Draft) -> str:
+def _largest(draft: Offered) -> str:
     """The payload's largest field, by name; types of our own may hold anything."""
     try:
         fields = msgspec.json.decode(draft.payload, type=dict[str, msgspec.Raw])

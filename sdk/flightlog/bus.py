@@ -70,6 +70,10 @@ class Bus(Protocol):
         """A page of messages on `subject` from stream sequence `start` on; may lag behind acks."""
         ...
 
+    async def purge(self, stream: str, subject: str, *, below: int) -> int:
+        """Delete a subject's messages below a stream sequence, for good; returns how many."""
+        ...
+
     async def listen(self, subject: str, heard: Callable[[Message], Awaitable[None]]) -> Listening:
         """Call `heard` for each core message on `subject`; hints, at most once."""
         ...

@@ -4,6 +4,7 @@ from flightlog.refusal import FlightlogError as FlightlogError  # noqa: PLC0414 
 from flightlog.refusal import InvalidEvent as InvalidEvent  # noqa: PLC0414 raised under one roof
 from flightlog.refusal import InvalidName as InvalidName  # noqa: PLC0414 raised under one roof
 from flightlog.refusal import InvalidValue as InvalidValue  # noqa: PLC0414 raised under one roof
+from flightlog.refusal import KeyTaken as KeyTaken  # noqa: PLC0414 raised under one roof
 from flightlog.refusal import LayoutRefused as LayoutRefused  # noqa: PLC0414 raised under one roof
 from flightlog.refusal import NotPermitted as NotPermitted  # noqa: PLC0414 raised under one roof
 from flightlog.refusal import TooLarge as TooLarge  # noqa: PLC0414 raised under one roof

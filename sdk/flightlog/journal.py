@@ -12,12 +12,12 @@ from flightlog import carry, clock, thread
 from flightlog import payload as payloads
 from flightlog.appender import Appender
 from flightlog.carry import Redact
+from flightlog.draft import Draft
 from flightlog.errors import FlightlogError, InvalidValue, SessionEnded, Suspended
 from flightlog.event import Event
 from flightlog.payload import SessionSuspended
 from flightlog.ruling import Owed
 from flightlog.state import ENDED, SessionState, apply
-from flightlog.writer import Draft
 
 T = TypeVar("T")
 OnEvent = Callable[[Event], object]

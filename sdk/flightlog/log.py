@@ -19,6 +19,7 @@ from typing import Any, Literal
 from msgspec.structs import replace
 
 from flightlog import alive, carry, clock, inbox, keys, opening, reader, shelf, upcast, usage
+from flightlog import fork as forking
 from flightlog import subject as names
 from flightlog.alive import Beats
 from flightlog.appender import ANSWER_TIMEOUT
@@ -33,6 +34,7 @@ from flightlog.errors import (
     SessionPurged,
 )
 from flightlog.event import Event
+from flightlog.fork import Point
 from flightlog.inbox import Item
 from flightlog.journal import Journal, OnEvent
 from flightlog.keys import MadeBy
@@ -257,6 +259,25 @@ class Log:
     async def state(self, id: str, *, at: int | None = None) -> SessionState:
         """The session's state now, or after the event with seq `at`. Appends nothing."""
         return (await self.fold(id, at=at)).state
+
+    async def fork(
+        self,
+        id: str,
+        *,
+        at: int | None = None,
+        key: str | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> str:
+        """Make a new session of the first `at` events (all, by default) and return its id.
+
+        The two never change each other. What the source did outside is not undone; calls that are
+        open at that point are in flight in the fork. All or nothing: a crash leaves nothing to be
+        seen, and with the same `key` a second run takes over, or returns what the first one made.
+        Raises `NoSuchSession`, `SessionPurged`, `KeyTaken`, `InvalidValue` for an event that is not
+        there, `LogCorrupt` for a damage before it, `BusUnavailable` (run it again) and `LogFull`.
+        """
+        point = Point(names.token("session id", id), at)
+        return await forking.fork(self.bus, self.tenant, point, key=key, labels=labels)
 
     async def sessions(
         self,

@@ -12,6 +12,7 @@ from flightlog import payload as payloads
 from flightlog import subject as names
 from flightlog.appender import Appended, Appender
 from flightlog.bus import Bus
+from flightlog.draft import Draft
 from flightlog.errors import (
     BusUnavailable,
     Fenced,
@@ -27,7 +28,7 @@ from flightlog.payload import Writer as WriterId
 from flightlog.reader import Folded
 from flightlog.snapshot import SESSION, Snapshot
 from flightlog.state import ENDED, SessionState
-from flightlog.writer import Draft, Writer
+from flightlog.writer import Writer
 
 T = TypeVar("T")
 

@@ -52,6 +52,14 @@ class NotPermitted(FlightlogError):
         super().__init__(f"{what}: check the user, its password and its permissions")
 
 
+class KeyTaken(FlightlogError):
+    """The key stands for another session. Nothing was written."""
+
+    def __init__(self, session: str) -> None:
+        self.session = session
+        super().__init__(f"the key stands for session {session} already; give another one")
+
+
 class VersionRefused(FlightlogError):
     """Written by a version that this one cannot follow. Nothing was guessed; use the newer code."""
 

@@ -16,8 +16,9 @@ from flightlog import clock, control, keys
 from flightlog import event as events
 from flightlog import subject as names
 from flightlog.appender import Appender
-from flightlog.bus import Message
+from flightlog.bus import Bus, Message
 from flightlog.chain import Head
+from flightlog.draft import Offered
 from flightlog.errors import (
     Fenced,
     InvalidEvent,
@@ -25,10 +26,11 @@ from flightlog.errors import (
 )
 from flightlog.event import Control, Event
 from flightlog.keys import Entry
-from flightlog.nats_bus import NatsBus
-from flightlog.writer import BATCH_BYTES, BATCH_EVENTS, Draft, Writer
+from flightlog.writer import BATCH_BYTES, BATCH_EVENTS, Writer
 
+STILL = 5.0  # seconds without a new message after which the author of a base is taken for dead
 DEADLINE = 30.0  # seconds for one batch, or for the seal, to be acknowledged
+_LOOK_AGAIN = 0.2
 
 Standing = Literal["absent", "open", "sealed", "abandoned"]
 
@@ -41,10 +43,22 @@ class Base(Struct, frozen=True):
     digest: str | None = None
 
 
-async def look(bus: NatsBus, tenant: str, session: str) -> Base:
+async def look(bus: Bus, tenant: str, session: str) -> Base:
     """What the base is, as its stream's leader sees it."""
     stream, subject = _place(bus, tenant, session)
     return _base(await bus.last(stream, subject))
+
+
+async def settled(bus: Bus, tenant: str, session: str) -> Base:
+    """What the base is once it is not growing any more: an author who is slow is waited for."""
+    base = await look(bus, tenant, session)
+    since = clock.elapsed()
+    while base.standing == "open" and clock.elapsed() - since < STILL:
+        await asyncio.sleep(_LOOK_AGAIN)
+        now = await look(bus, tenant, session)
+        if now.sequence != base.sequence:
+            base, since = now, clock.elapsed()
+    return base
 
 
 def _base(last: Message | None) -> Base:
@@ -60,10 +74,10 @@ def _base(last: Message | None) -> Base:
 
 
 async def write_base(
-    bus: NatsBus,
+    bus: Bus,
     tenant: str,
     session: str,
-    drafts: Iterable[Draft] | AsyncIterable[Draft],
+    drafts: Iterable[Offered] | AsyncIterable[Offered],
     *,
     number: int = 1,
     harness_version: str = "",
@@ -99,8 +113,10 @@ def _nobody_listens(_: Event) -> None:
     """A base has no live event: nobody is told of it."""
 
 
-async def _groups(drafts: Iterable[Draft] | AsyncIterable[Draft]) -> AsyncIterator[list[Draft]]:
-    group: list[Draft] = []
+async def _groups(
+    drafts: Iterable[Offered] | AsyncIterable[Offered],
+) -> AsyncIterator[list[Offered]]:
+    group: list[Offered] = []
     size = 0
     async for draft in _each(drafts):
         if group and (len(group) == BATCH_EVENTS or size + draft.size > BATCH_BYTES):
@@ -112,7 +128,7 @@ async def _groups(drafts: Iterable[Draft] | AsyncIterable[Draft]) -> AsyncIterat
         yield group
 
 
-async def _each(drafts: Iterable[Draft] | AsyncIterable[Draft]) -> AsyncIterator[Draft]:
+async def _each(drafts: Iterable[Offered] | AsyncIterable[Offered]) -> AsyncIterator[Offered]:
     if isinstance(drafts, AsyncIterable):
         async for draft in drafts:
             yield draft
@@ -121,7 +137,7 @@ async def _each(drafts: Iterable[Draft] | AsyncIterable[Draft]) -> AsyncIterator
             yield draft
 
 
-async def _seal(bus: NatsBus, subject: str, writer: Writer, deadline: float) -> None:
+async def _seal(bus: Bus, subject: str, writer: Writer, deadline: float) -> None:
     head, session = writer.head, writer.session
     message = control.seal(session, count=head.seq, digest=head.digest, writer=writer.number)
     found = await control.store(bus, subject, message, session, writer.expected, deadline=deadline)
@@ -131,7 +147,7 @@ async def _seal(bus: NatsBus, subject: str, writer: Writer, deadline: float) -> 
 
 
 async def abandon(
-    bus: NatsBus,
+    bus: Bus,
     tenant: str,
     session: str,
     *,
@@ -163,7 +179,7 @@ async def abandon(
     return True
 
 
-def _place(bus: NatsBus, tenant: str, session: str) -> tuple[str, str]:
+def _place(bus: Bus, tenant: str, session: str) -> tuple[str, str]:
     subject = names.log_subject(tenant, session, "base", prefix=bus.layout.prefix)
     return bus.layout.stream_of(session), subject
 

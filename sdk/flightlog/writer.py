@@ -7,13 +7,14 @@ head of the queue until the log itself says what became of it.
 from collections import deque
 from collections.abc import Sequence
 
-from msgspec import Raw, Struct
+from msgspec import Struct
 from msgspec.structs import replace
 
 from flightlog import event as events
 from flightlog.answer import Acked, Answer, Busy, Conflict, Full, Oversized, Unclear
 from flightlog.bus import Message, Outgoing
 from flightlog.chain import Head, takeover
+from flightlog.draft import Offered, Place
 from flightlog.errors import (
     Fenced,
     FlightlogError,
@@ -29,26 +30,6 @@ BATCH_EVENTS = 256  # DESIGN section 4: beyond it a batch gains nothing
 BATCH_BYTES = 512 * 1024
 GROUP_FROM_R1, GROUP_FROM_R3 = 8, 2  # below it singles are faster (R1 0.6 ms, batch 2.6 to 5 ms)
 HEADER_ROOM = 1024  # bytes kept free under max_payload for the headers
-_ENVELOPE = 512  # bytes of an event beside its payload, at most
-
-
-class Draft(Struct, frozen=True):
-    """An event that has no seq yet. `parent_seq` None means: answers the event before it.
-
-    `ts` None means: now, when it leaves. `joined`: stored with the draft behind it, or not at all.
-    """
-
-    type: str
-    payload: Raw
-    parent_seq: int | None = None
-    traceparent: str | None = None
-    ts: str | None = None
-    joined: bool = False
-
-    @property
-    def size(self) -> int:
-        """Bytes it will need, an upper bound."""
-        return len(self.payload) + _ENVELOPE
 
 
 class Send(Struct, frozen=True):
@@ -113,7 +94,7 @@ class Writer:
         self.session, self.head, self.number = session, head, number
         self._harness_version = harness_version
         self._group_from = GROUP_FROM_R3 if replicas > 1 else GROUP_FROM_R1
-        self._queue: deque[Draft] = deque()
+        self._queue: deque[Offered] = deque()
         self._sent: list[_Sent] = []
         self._singles = False
         self._whole = False  # some of what was sent belongs together
@@ -128,11 +109,11 @@ class Writer:
         """Nothing is sent and nothing is queued."""
         return not self._sent and not self._queue
 
-    def offer(self, draft: Draft) -> None:
+    def offer(self, draft: Offered) -> None:
         """Queue a draft behind all others."""
         self._queue.append(draft)
 
-    def withdraw(self, draft: Draft) -> bool:
+    def withdraw(self, draft: Offered) -> bool:
         """Take back a draft that was not sent yet; False when it is too late."""
         for at, queued in enumerate(self._queue):
             if queued is draft:
@@ -155,6 +136,7 @@ class Writer:
         group: list[_Sent] = []
         wanted = BATCH_EVENTS if len(self._queue) >= self._group_from else 1
         size, seq, prev, joined = 0, self.head.seq, self.head.digest, False
+        now = events.now()
         while self._queue and (joined or len(group) < wanted):
             size += self._queue[0].size
             if group and size > BATCH_BYTES and not joined:
@@ -162,21 +144,12 @@ class Writer:
             draft = self._queue.popleft()
             joined = draft.joined
             self._whole = self._whole or joined
-            event = events.compose(
-                session_id=self.session,
-                seq=seq + 1,
-                type=draft.type,
-                payload=draft.payload,
-                prev=prev,
-                parent_seq=draft.parent_seq if draft.parent_seq is not None else seq or None,
-                harness_version=self._harness_version,
-                ts=draft.ts,
-            )
+            event = draft.at(Place(self.session, seq + 1, prev, self._harness_version, now))
             group.append(_Sent(event, Outgoing(event.body, self._headers(event, draft))))
             seq, prev = event.seq, event.digest
         return group
 
-    def _headers(self, event: Event, draft: Draft) -> dict[str, str]:
+    def _headers(self, event: Event, draft: Offered) -> dict[str, str]:
         headers = {
             "Flightlog-Type": event.type,
             "Flightlog-Seq": str(event.seq),

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from flightlog import AwaitUser, Log, connect, keys, nats_bus, reader, seal
+from flightlog import AwaitUser, KeyTaken, Log, connect, keys, nats_bus, reader, seal
 from flightlog import subject as names
 from flightlog.bus import Message
 from flightlog.nats_bus import NatsBus
 from flightlog.snapshot import SESSION
 from flightlog_recorder.importer import Imported, intake, read_claude_code
 from flightlog_recorder.importer import keys as keys_of
-from flightlog_recorder.importer.intake import KeyTaken, Taken, take
+from flightlog_recorder.importer.intake import Taken, take
 from tests.scripted import TENANT, Model, chain_is_whole, payloads, says, stored, types
 
 DATA = Path(__file__).parent / "data"
@@ -126,7 +126,7 @@ async def test_two_imports_of_one_file_at_once_make_one_session(
 async def test_an_import_that_died_half_way_is_given_up_and_done_again(
     bus: NatsBus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intake, "STILL", 0.2)
+    monkeypatch.setattr(seal, "STILL", 0.2)
     imported = transcript(tmp_path, 700)
     dead = await die_half_way(bus, imported, key="by hand")
     taken = await take(bus, TENANT, imported, key="by hand")

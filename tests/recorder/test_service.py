@@ -11,9 +11,9 @@ import pytest
 import flightlog
 from flightlog import Log, carry, keys, seal
 from flightlog import subject as names
+from flightlog.draft import Draft
 from flightlog.layout import INBOX_STREAM
 from flightlog.nats_bus import NatsBus
-from flightlog.writer import Draft
 from flightlog_recorder.embedded import Servers
 from flightlog_recorder.purge import purge, unfinished
 from flightlog_recorder.purge.purge import Reason

@@ -11,6 +11,7 @@ from flightlog.answer import Answer, Unclear
 from flightlog.appender import QUEUE_BYTES, Appender, pause
 from flightlog.bus import Outgoing
 from flightlog.chain import Head
+from flightlog.draft import Draft
 from flightlog.errors import (
     BusUnavailable,
     Fenced,
@@ -23,7 +24,7 @@ from flightlog.errors import (
 from flightlog.event import Event
 from flightlog.nats_bus import NatsBus, connect_bus
 from flightlog.reader import read
-from flightlog.writer import HEADER_ROOM, Draft, Writer
+from flightlog.writer import HEADER_ROOM, Writer
 from flightlog_recorder.embedded import Server
 from tests.conftest import MakeNats
 from tests.handmade import takeover, tombstone

@@ -22,13 +22,13 @@ from flightlog import payload as payloads
 from flightlog import subject as names
 from flightlog.answer import Answer, Unclear
 from flightlog.bus import Outgoing
+from flightlog.draft import Draft
 from flightlog.event import Control, decode
 from flightlog.log import connect
 from flightlog.nats_bus import NatsBus
 from flightlog.reader import Folded
 from flightlog.snapshot import SESSION
 from flightlog.state import SessionState
-from flightlog.writer import Draft
 from tests.scripted import TENANT, chain_is_whole, stored, until
 
 KEY = "a key"

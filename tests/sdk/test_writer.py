@@ -11,6 +11,7 @@ from flightlog import carry, event
 from flightlog.answer import Acked, Answer, Busy, Conflict, Full, Oversized, Unclear
 from flightlog.bus import Message, Outgoing
 from flightlog.chain import Head
+from flightlog.draft import Draft
 from flightlog.errors import Fenced, LogCorrupt, LogFull, SessionPurged, TooLarge
 from flightlog.event import Event
 from flightlog.writer import (
@@ -19,7 +20,6 @@ from flightlog.writer import (
     GROUP_FROM_R1,
     GROUP_FROM_R3,
     Action,
-    Draft,
     Failed,
     Pause,
     ReadAfter,

@@ -4,12 +4,12 @@ import asyncio
 from typing import cast
 
 from flightlog import carry, inbox, keys, seal
+from flightlog.draft import Draft
 from flightlog.errors import BusUnavailable, FlightlogError
 from flightlog.inbox import Item as InboxItem
 from flightlog.keys import Entry
 from flightlog.log import Log
 from flightlog.nats_bus import NatsBus
-from flightlog.writer import Draft
 from flightlog_recorder.purge.purge import Reason, purge
 from tests.sim.harness import Harness
 from tests.sim.records import Item

@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from flightlog_recorder.cli import (
     export,
+    fork,
     importing,
     ls,
     provision,
@@ -106,5 +107,6 @@ app.command("tail")(tail.tail)
 app.command("resolve")(resolve.resolve)
 app.command("verify")(verify.verify)
 app.command("export")(export.export)
+app.command("fork")(fork.fork)
 app.command("purge")(purge.purge)
 app.add_typer(importing.app, name="import")

@@ -2,7 +2,6 @@
 
 import asyncio
 import secrets
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
@@ -13,29 +12,18 @@ from msgspec import Raw, Struct
 from flightlog import keys as names
 from flightlog import payload as payloads
 from flightlog import reader, seal
-from flightlog import writer as writing
-from flightlog.errors import FlightlogError
+from flightlog.draft import Draft
+from flightlog.errors import FlightlogError, KeyTaken
 from flightlog.event import Event
 from flightlog.keys import Entry
 from flightlog.nats_bus import NatsBus
 from flightlog_recorder.importer.draft import Imported, keys
 from flightlog_recorder.importer.source import grew_from
 
-STILL = (
-    5.0  # seconds without progress after which another import of the same file is taken for dead
-)
 _LOOK_AGAIN = 0.1  # seconds
 _TRIES = 5
 
 _encode = msgspec.json.Encoder().encode
-
-
-class KeyTaken(FlightlogError):
-    """The key stands for another session. Nothing was written."""
-
-    def __init__(self, session: str) -> None:
-        self.session = session
-        super().__init__(f"the key stands for session {session} already; give another one")
 
 
 class NotOurs(FlightlogError):
@@ -78,7 +66,7 @@ async def take(
     content = keys(imported).content
     for _ in range(_TRIES):
         entry = await names.claim(bus, tenant, content, made_by="import")
-        standing = await _settled(bus, tenant, entry)
+        standing = (await seal.settled(bus, tenant, entry.id)).standing
         if standing in ("sealed", "absent") and key is not None:
             await _take_key(bus, tenant, key, entry.id)
         if standing == "sealed":
@@ -89,18 +77,6 @@ async def take(
             bus, tenant, entry.id, entries=[entry], by="import", why="its author is gone"
         )
     raise NotOurs
-
-
-async def _settled(bus: NatsBus, tenant: str, entry: Entry) -> seal.Standing:
-    """The base's standing, once it is not growing any more."""
-    base = await seal.look(bus, tenant, entry.id)
-    since = time.monotonic()
-    while base.standing == "open" and time.monotonic() - since < STILL:
-        await asyncio.sleep(_LOOK_AGAIN)
-        now = await seal.look(bus, tenant, entry.id)
-        if now.sequence != base.sequence:
-            base, since = now, time.monotonic()
-    return base.standing
 
 
 async def _take_key(bus: NatsBus, tenant: str, key: str, session: str) -> None:
@@ -192,15 +168,15 @@ def _source_of(event: Event) -> _Source | None:
 
 def _drafts(
     imported: Imported, key: str, labels: Mapping[str, str], earlier: str | None
-) -> Iterator[writing.Draft]:
+) -> Iterator[Draft]:
     """The base: its start, the transcript, and where that came from, which happens now."""
     known = next((draft.ts for draft in imported.drafts if draft.ts), None)
-    yield writing.Draft("session_started", _started(key, labels), ts=known)
+    yield Draft("session_started", _started(key, labels), ts=known)
     for draft in imported.drafts:
         known = draft.ts or known
         parent = None if draft.parent is None else imported.first_seq + draft.parent
-        yield writing.Draft(draft.type, draft.payload, parent_seq=parent, ts=known)
-    yield writing.Draft("session_imported", _imported(imported, key, labels, earlier))
+        yield Draft(draft.type, draft.payload, parent_seq=parent, ts=known)
+    yield Draft("session_imported", _imported(imported, key, labels, earlier))
 
 
 def _started(key: str, labels: Mapping[str, str]) -> Raw:

@@ -1,0 +1,141 @@
+"""Forking: a new session that starts as a copy of another one's first events.
+
+The copies go to the new session's `base`, each re-chained under its id, `session_forked` behind
+them; only the seal makes it a session (DESIGN section 3), so a crash leaves nothing to be seen.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from flightlog import keys, reader, seal
+from flightlog import payload as payloads
+from flightlog import subject as names
+from flightlog.bus import Bus
+from flightlog.draft import Copy, Draft, Offered
+from flightlog.errors import (
+    BusUnavailable,
+    Fenced,
+    FlightlogError,
+    InvalidValue,
+    KeyTaken,
+    NoSuchSession,
+    SessionPurged,
+)
+from flightlog.event import Event
+from flightlog.keys import Entry
+from flightlog.payload import SessionForked
+from flightlog.snapshot import SESSION, Projection
+
+_TRIES = 3
+_BY, _GONE = "fork", "its author is gone"
+
+
+class Point(Struct, frozen=True):
+    """Where a fork leaves its source: behind event `at`, or behind the last one."""
+
+    session: str
+    at: int | None = None
+
+
+class _Count:
+    """The seq of the last event up to a point, and nothing else."""
+
+    name, version = "count", 1
+
+    def initial(self) -> int:
+        return 0
+
+    def apply(self, state: int, event: Event) -> int:
+        return max(state, event.seq)
+
+    def encode(self, state: int) -> bytes:
+        return str(state).encode()
+
+    def decode(self, raw: bytes) -> int:
+        return int(raw)
+
+
+_COUNT: Projection[int] = _Count()
+
+
+async def fork(
+    bus: Bus,
+    tenant: str,
+    point: Point,
+    *,
+    key: str | None = None,
+    labels: Mapping[str, str] | None = None,
+) -> str:
+    """Make the fork and return its id; see `flightlog.Log.fork`."""
+    at = await _reached(bus, tenant, point)
+    said = SessionForked(session=point.session, seq=at, key=key, labels=dict(labels or {}))
+    for _ in range(_TRIES):
+        entry = Entry(names.mint()) if key is None else await _claimed(bus, tenant, key)
+        match (await seal.settled(bus, tenant, entry.id)).standing:
+            case "sealed":
+                await _check_same(bus, tenant, entry, point)
+                return entry.id
+            case "absent":
+                with contextlib.suppress(Fenced, SessionPurged):  # another run has the same key
+                    await _write(bus, tenant, entry, said)
+                    return entry.id
+            case _:
+                await _give_up(bus, tenant, entry)
+    raise BusUnavailable(bus.layout.stream_of(point.session), "others keep taking the fork's key")
+
+
+async def _reached(bus: Bus, tenant: str, point: Point) -> int:
+    """The event to fork at; raises when the source has none of that seq."""
+    found = await reader.fold(bus, tenant, point.session, _COUNT, until=point.at)
+    if found.presence == "purged":
+        raise SessionPurged(point.session)
+    if found.presence != "present":
+        raise NoSuchSession(point.session)
+    if point.at is not None and not 0 <= point.at <= found.state:
+        why = f"session {point.session} has {found.state} events, there is no event {point.at}"
+        raise InvalidValue("at", why)
+    return found.state
+
+
+async def _claimed(bus: Bus, tenant: str, key: str) -> Entry:
+    entry = await keys.claim(bus, tenant, key, made_by="fork")
+    if entry.made_by != "fork":
+        raise KeyTaken(entry.id)
+    return entry
+
+
+async def _check_same(bus: Bus, tenant: str, entry: Entry, point: Point) -> None:
+    """Whether what the key stands for is this very fork: made before, by a run like this one."""
+    made = await reader.fold(bus, tenant, entry.id, SESSION)
+    branch = made.state.lineage.forked_from
+    if branch is None or branch.session != point.session or point.at not in (None, branch.seq):
+        raise KeyTaken(entry.id)
+
+
+async def _write(bus: Bus, tenant: str, entry: Entry, said: SessionForked) -> None:
+    try:
+        await seal.write_base(bus, tenant, entry.id, _drafts(bus, tenant, said))
+    except (Fenced, SessionPurged, BusUnavailable):
+        raise  # it is another's, or what was sent may be stored: whoever comes next gives it up
+    except FlightlogError:
+        await _give_up(bus, tenant, entry)
+        raise
+
+
+async def _give_up(bus: Bus, tenant: str, entry: Entry) -> None:
+    entries = [entry] if entry.subject else []
+    await seal.abandon(bus, tenant, entry.id, entries=entries, by=_BY, why=_GONE)
+
+
+async def _drafts(bus: Bus, tenant: str, said: SessionForked) -> AsyncIterator[Offered]:
+    seq, digest = 0, None
+    async for event in reader.read(bus, tenant, said.session, until=said.seq):
+        if event.seq != seq + 1:
+            why = "its history changed while it was copied; fork it again"
+            raise BusUnavailable(bus.layout.stream_of(said.session), why, session=said.session)
+        seq, digest = event.seq, event.digest
+        yield Copy(event)
+    yield Draft("session_forked", payloads.encode(replace(said, digest=digest)))
