@@ -13,7 +13,7 @@ from flightlog import Event, InvalidValue
 from flightlog_recorder.cli import replayed, target
 from flightlog_recorder.cli.output import Exit, Usage, note, show_json
 from flightlog_recorder.cli.target import Json, Target
-from flightlog_recorder.replay import compare, effects, request, tape
+from flightlog_recorder.replay import compare, effects, player, request, tape, terminal
 from flightlog_recorder.replay.choice import Choice, Chooser, pattern
 from flightlog_recorder.replay.exported import FileSource
 from flightlog_recorder.replay.source import LiveSource
@@ -77,6 +77,8 @@ def command(
         target.stop(Usage(f"give one of {', '.join(one)}"))
     if one and not choice.is_all:
         target.stop(Usage(f"--type, --tool, --grep and --errors list events: not with {one[0]}"))
+    if step:
+        target.run(_step(where, asked))
     if diff is not None:
         target.run(_diff(where, asked, _range(diff)))
     elif model is not None:
@@ -179,6 +181,19 @@ async def _diff(where: Target, asked: Asked, between: tuple[int, int]) -> Exit:
         events = [each async for each in found.events(after=between[0], until=between[1])]
         show = replayed.show_diff_json if asked.json else replayed.show_diff
         show(found, events, before.state, after.state)
+        return _exit(found)
+
+
+async def _step(where: Target, asked: Asked) -> Exit:
+    if asked.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise Usage(
+            "--step is for a person at a terminal; --from, --until and --json are for pipes"
+        )
+    async with _tape(where, asked) as found:
+        with terminal.entered() as screen:
+            await player.walk(found, screen, seq=asked.until or asked.since or 1)
+        if screen.told is not None:
+            raise SystemExit(128 + screen.told)
         return _exit(found)
 
 

@@ -29,6 +29,11 @@ def picture(state: SessionState) -> dict[str, Any]:
     }
 
 
+def apart(state: SessionState) -> dict[str, Any]:
+    """The state by name without its context, which is told in lines of its own."""
+    return {name: part for name, part in picture(state).items() if name != "entries"}
+
+
 def changes(before: SessionState, after: SessionState) -> list[Change]:
     """What happened between two states, as builtins; `entries` is the context."""
     found = delta(picture(before), picture(after), opened=opened)

@@ -10,9 +10,9 @@ from flightlog.event import Event
 from flightlog_recorder.inspect.telling import tell
 from flightlog_recorder.replay import delta as deltas
 from flightlog_recorder.replay.delta import Change
-from flightlog_recorder.replay.picture import opened, whole
+from flightlog_recorder.replay.picture import opened
 
-WIDTH = 400  # characters of somebody's text in one line
+WIDTH = 1_000  # characters of somebody's text in one line
 MOST = 400  # lines of one value or text
 SHORT = 60  # characters of a value that is told beside another one
 
@@ -38,7 +38,7 @@ def event_line(event: Event) -> str:
 
 def value(found: Any, *, most: int = MOST) -> list[Strip]:
     """A value as indented JSON; long texts are cut, their line breaks are real ones."""
-    return _most([Strip(line) for line in _tree(whole(found), -1, "")], most)
+    return _most([Strip(line) for line in _tree(found, 0, "")], most)
 
 
 def payload(event: Event, *, most: int = MOST) -> list[Strip]:
@@ -80,7 +80,7 @@ def _change(change: Change) -> Iterator[Strip]:
             yield Strip(f"{sign} {path}: {_short(found)}", style)
             return
         yield Strip(f"{sign} {path}", style)
-        for line in _tree(found, -1, ""):
+        for line in _tree(found, 0, ""):
             yield Strip(f"{sign}     {line}", style)
 
 
@@ -112,24 +112,39 @@ def _json(found: Any) -> str:
 
 
 def _tree(found: Any, depth: int, name: str) -> Iterator[str]:
-    room = "  " * max(0, depth)
-    if isinstance(found, dict | list) and found and depth >= 0:
-        yield f"{room}{name}".rstrip()
+    """Lines of a value; `name` stands before the first."""
+    room, found = "  " * depth, opened(found)
     match found:
-        case dict() if found:
-            for key, item in found.items():
-                yield from _tree(item, depth + 1, f"{_cut(str(key))}: ")
-        case list() if found:
-            for item in found:
-                yield from _tree(item, depth + 1, "- ")
+        case dict() | list() if not found:
+            yield f"{room}{name}{found}"
+        case dict() | list():
+            yield from _named(_items(found, depth + 1 if name else depth), room, name)
         case str() if "\n" in found:
             yield f"{room}{name}|"
-            for line in found.splitlines():
-                yield f"{room}  {_cut(line)}"
+            yield from (f"{room}  {_cut(line)}" for line in found.splitlines())
         case str():
             yield f"{room}{name}{_cut(found)}"
         case _:
             yield f"{room}{name}{_json(found)}"
+
+
+def _items(found: dict[Any, Any] | list[Any], depth: int) -> Iterator[str]:
+    if isinstance(found, dict):
+        for key, item in found.items():
+            yield from _tree(item, depth, f"{_cut(str(key))}: ")
+    else:
+        for item in found:
+            yield from _tree(item, depth, "- ")
+
+
+def _named(lines: Iterator[str], room: str, name: str) -> Iterator[str]:
+    """The lines below their name; those of a list item begin on the line of its dash."""
+    if name == "- ":
+        first = next(lines, "")
+        yield f"{room}- {first.lstrip()}"
+    elif name:
+        yield f"{room}{name}".rstrip()
+    yield from lines
 
 
 def _cut(text: str) -> str:

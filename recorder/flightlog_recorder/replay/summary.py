@@ -1,14 +1,19 @@
 """A state in a few lines that can be read at a glance. Pure."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 
+from flightlog import providers
 from flightlog.calls import CallState
+from flightlog.provider import Reply
+from flightlog.segment import Answer, Entry, Results, Said, Sent, Slot
 from flightlog.session_state import ENDED, SessionState
 from flightlog.step import AwaitUser, Call, CallModel, Decide, Ended, RunTools
-from flightlog_recorder.inspect.telling import cut
+from flightlog_recorder.inspect.telling import content_text, cut
 
 NAME = 40  # characters of somebody's name for a thing
+TOLD = 30  # messages of the context that are told one by one
 NAMED = 4  # tools that a line names; the rest is counted
 
 Line = tuple[str, str]  # a name and what there is to say
@@ -33,6 +38,44 @@ def lines(state: SessionState) -> list[Line]:
         ("events", _counts(state)),
     ]
     return [(name, text) for name, text in found if text]
+
+
+def context(state: SessionState) -> list[str]:
+    """The context's last messages, latest first, one line each."""
+    latest = list(islice(reversed(state.entries), TOLD))
+    tools = {
+        (entry.seq, call.call_id): call.name
+        for entry in latest
+        if isinstance(entry, Answer)
+        for call in _reply(entry).calls
+    }
+    found = [f"{entry.seq:>6}  {_entry(entry, tools)}" for entry in latest]
+    left = len(state.entries) - len(latest)
+    return [*found, f"and {left:,} before these"] if left else found
+
+
+def _entry(entry: Entry, tools: Mapping[tuple[int, str], str]) -> str:
+    match entry:
+        case Said(content=content, origin=origin):
+            return f"{'user' if origin == 'human' else origin}: {cut(content_text(content))}"
+        case Answer(message=message):
+            calls = _list([call.name for call in _reply(entry).calls])
+            words = content_text(message)
+            said = [] if calls and words.startswith("[") else [cut(words)]
+            return f"assistant: {' · '.join([*said, f'calls {calls}'] if calls else said)}"
+        case Results(seq=seq, slots=slots):
+            given = [_slot(slot, tools.get((seq, slot.call_id))) for slot in slots]
+            return f"results: {cut(', '.join(given))}"
+        case Sent(message=message):
+            return f"sent: {cut(content_text(message))}"
+
+
+def _reply(entry: Answer) -> Reply:
+    return providers.get(entry.provider).reply(entry.message)
+
+
+def _slot(slot: Slot, tool: str | None) -> str:
+    return f"{_name(tool or slot.call_id)} {slot.outcome or 'has no result yet'}"
 
 
 def _before(state: SessionState) -> str:
