@@ -173,7 +173,9 @@ def _answered(message: Any) -> Any:
     content = message.get("content") if isinstance(message, dict) else None
     if not isinstance(content, list):
         return _said(content) if isinstance(content, str) else None
-    blocks = _runnable([b for b in content if _sendable(b) and b["type"] != "tool_result"])
+    blocks = [b for b in content if _sendable(b) and b["type"] != "tool_result"]
+    if any(b["type"] == "tool_use" for b in blocks):
+        blocks = _runnable(blocks)
     while blocks and blocks[-1].get("type") in _SIGNED:  # refused as a message's last block
         blocks.pop()
     return blocks

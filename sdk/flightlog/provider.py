@@ -37,7 +37,7 @@ class Reply(Struct, frozen=True):
     stop: str | None = None
 
 
-class Written(Struct, frozen=True):
+class Written(Struct, frozen=True, gc=False):
     """An entry as messages in JSON: the calls they leave open, and those whose results they are."""
 
     lines: tuple[bytes, ...] = ()

@@ -34,8 +34,11 @@ class Sizes(Struct, frozen=True, kw_only=True):
     replay: int
     small_log: int = 10_000
     large_log: int
+    lengths: tuple[int, ...] = (1_000, 10_000)
     backlog_sessions: int
     turns: int = 100
+    messages: int = 10_000
+    races: int = 11
 
 
 QUICK = Sizes(
@@ -47,6 +50,8 @@ QUICK = Sizes(
     replay=5_000,
     large_log=30_000,
     backlog_sessions=50,
+    messages=1_000,
+    races=3,
 )
 USUAL = Sizes(
     rounds=21,
@@ -59,6 +64,7 @@ USUAL = Sizes(
     backlog_sessions=1_000,
 )
 LARGE_LOG = 1_000_000  # events, with --full
+LENGTHS = (1_000, 10_000, 100_000)  # events, with --full
 
 
 class Bed(Struct, frozen=True):

@@ -17,7 +17,10 @@ from flightlog_recorder.bench import (
     appending,
     bed,
     footprint,
+    growing,
+    memory,
     projecting,
+    racing,
     replaying,
     report,
     resuming,
@@ -31,8 +34,11 @@ Family = Callable[[Bed], AsyncIterator[Row]]
 FAMILIES: dict[str, Family] = {
     "append": appending.rows,
     "resume": resuming.rows,
+    "race": racing.rows,
     "replay": replaying.rows,
     "projector": projecting.rows,
+    "growth": growing.rows,
+    "memory": memory.rows,
     "footprint": footprint.rows,
 }
 
@@ -52,7 +58,7 @@ def command(
 ) -> None:
     """Measure appends, resume, replay and the projector on servers of its own."""
     sizes = bed.QUICK if quick else bed.USUAL
-    sizes = replace(sizes, large_log=bed.LARGE_LOG) if full else sizes
+    sizes = replace(sizes, large_log=bed.LARGE_LOG, lengths=bed.LENGTHS) if full else sizes
     sizes = replace(sizes, rounds=rounds) if rounds else sizes
     target.run(_run(sizes, only or list(FAMILIES), json=json, out=out))
 

@@ -1,7 +1,5 @@
-"""Replaying from zero, and what it needs of memory."""
+"""Replaying from zero: read, decode, check the chain, and fold."""
 
-import asyncio
-import sys
 from collections.abc import AsyncIterator
 
 from flightlog import subject as names
@@ -9,18 +7,11 @@ from flightlog_recorder.bench import row, script
 from flightlog_recorder.bench.bed import Bed
 from flightlog_recorder.bench.row import Row
 
-BY_FLOOR, FLAT = 0.5, 1.1  # targets: at least, at most
-READER = "flightlog_recorder.bench.reader"
+BY_FLOOR = 2.0  # target
 
 
 async def rows(bed: Bed) -> AsyncIterator[Row]:
-    """Speed, then memory."""
-    async for each in _speed(bed):
-        yield each
-    yield await _memory(bed)
-
-
-async def _speed(bed: Bed) -> AsyncIterator[Row]:
+    """Of cheap events of 1 KiB, without the fold and with it."""
     count = bed.sizes.replay
     session = names.mint()
     await script.plant(bed.log, session, count)
@@ -46,29 +37,3 @@ async def _speed(bed: Bed) -> AsyncIterator[Row]:
             target=BY_FLOOR,
             note=row.spread(laps.ours),
         )
-
-
-async def _memory(bed: Bed) -> Row:
-    """Peak memory of a fresh process that folds a long log, by that for a short one."""
-    small, large = [await _peak(bed, n) for n in (bed.sizes.small_log, bed.sizes.large_log)]
-    return Row(
-        name=f"peak memory, fold of {bed.sizes.large_log:,} events",
-        unit="MiB",
-        measured=large,
-        floor=small,
-        floor_name=f"fold of {bed.sizes.small_log:,} events",
-        ratio=large / small,
-        target=FLAT,
-        at_most=True,
-    )
-
-
-async def _peak(bed: Bed, count: int) -> float:
-    """MiB that a fresh process had at most."""
-    session = names.mint()
-    await script.plant(bed.log, session, count)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", READER, session, stdout=asyncio.subprocess.PIPE, env=bed.environment()
-    )
-    said, _ = await process.communicate()
-    return int(said) / 1024

@@ -21,6 +21,9 @@ from flightlog.writer import BATCH_EVENTS
 TOOLS_A_TURN = 3
 EVENTS_A_TURN = 2 + 2 * TOOLS_A_TURN
 _TEXT = "The quick brown fox jumps over the lazy dog. " * 8
+_SENTENCE = 'The "quick" brown fox jumps over the lazy dog; naïvely, some say.'
+_SPOKEN = 1024  # characters
+_FILLER = 730  # characters that make an event of 1 KiB
 _TIMEOUT = 30.0  # seconds for one batch
 _BATCH_BYTES = 400_000
 
@@ -67,7 +70,7 @@ async def lengthen(log: Log, session: str, count: int) -> None:
     """Append checkpoints to a closed session until it holds `count` events; its context stays."""
     folded = await log.fold(session)
     seq, digest, last = folded.seq, folded.digest, folded.last_live
-    raw = payloads.encode(payloads.Checkpoint(data=pack("x" * 200)))
+    raw = payloads.encode(payloads.Checkpoint(data=pack("x" * _FILLER)))
     made: list[Event] = []
     while seq < count:
         event = _compose(session, seq + 1, "checkpoint", raw, digest)
@@ -88,6 +91,48 @@ async def plant(log: Log, session: str, count: int) -> None:
     await lengthen(log, session, count)
 
 
+def spoken(session: str, count: int) -> list[Event]:
+    """So many user messages of 1 KiB, no two alike."""
+    made: list[Event] = []
+    for n in range(count):
+        said = payloads.UserMessage(content=pack(_spoken(n, "user")["content"]))
+        prev = made[-1].digest if made else None
+        made.append(_compose(session, n + 1, "user_message", payloads.encode(said), prev))
+    return made
+
+
+async def speak(log: Log, key: str, count: int) -> list[dict[str, Any]]:
+    """Make a suspended session with a snapshot whose context is `count` messages of 1 KiB."""
+    async with log.session(key=key) as s:
+        session = s.id
+    folded = await log.fold(session)
+    seq, digest, said = folded.seq, folded.digest, list[dict[str, Any]]()
+    made: list[Event] = []
+    while len(said) < count:
+        message = _spoken(len(said), "assistant" if len(said) % 2 else "user")
+        said.append(message)
+        for name, payload in _told(message):
+            made.append(_compose(session, seq + 1, name, payloads.encode(payload), digest))
+            seq, digest = made[-1].seq, made[-1].digest
+    await store(log.bus, log.tenant, session, made, folded.last_live)
+    await snapshot(log, session, behind=0)
+    return said
+
+
+def _spoken(n: int, role: str) -> dict[str, Any]:
+    text = "".join([f"{n}.{at}: {_SENTENCE}\n" for at in range(16)])
+    return {"role": role, "content": [{"type": "text", "text": text[:_SPOKEN]}]}
+
+
+def _told(message: dict[str, Any]) -> list[tuple[str, Any]]:
+    if message["role"] == "user":
+        return [("user_message", payloads.UserMessage(content=pack(message["content"])))]
+    return [
+        ("model_request", payloads.ModelRequest(model="scripted")),
+        ("model_response", payloads.ModelResponse(message=pack(message))),
+    ]
+
+
 def clone(template: Sequence[Event], session: str) -> list[Event]:
     """The same events under another session id."""
     copies: list[Event] = []
@@ -100,6 +145,11 @@ def clone(template: Sequence[Event], session: str) -> list[Event]:
 async def store(bus: Bus, tenant: str, session: str, made: Sequence[Event], last: int) -> int:
     """Store events as atomic batches on `live`; the stream sequence of the last one."""
     subject = names.log_subject(tenant, session, "live", prefix=bus.layout.prefix)
+    return await put(bus, subject, made, last)
+
+
+async def put(bus: Bus, subject: str, made: Sequence[Event], last: int) -> int:
+    """Store events as atomic batches on a subject; the stream sequence of the last one."""
     batch: list[Outgoing] = []
     size = 0
     for event in made:
