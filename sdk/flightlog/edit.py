@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from msgspec import Raw
-from msgspec.structs import replace
 
 from flightlog import providers, view
 from flightlog.provider import Provider
@@ -116,8 +115,8 @@ def filled(entries: Entries, announced_by: int, slot: Slot) -> Entries:
     at = len(entries)
     for entry in reversed(entries):
         at -= 1
-        if isinstance(entry, Results) and entry.seq == announced_by:
-            return entries.put(at, replace(entry, slots=_with(entry.slots, slot)))
+        if entry.seq == announced_by and isinstance(entry, Results):
+            return entries.put(at, Results(entry.seq, _with(entry.slots, slot), entry.provider))
     return entries
 
 
