@@ -15,7 +15,7 @@ from flightlog.bus import Bus, Listening, Message
 from flightlog.errors import FlightlogError
 
 BEAT_SECONDS = 5.0
-MISSED = 3  # beats; nobody is taken for dead before
+SILENCE = 3 * BEAT_SECONDS  # seconds; nobody is taken for dead before
 _FULL_EVERY = 6
 
 

@@ -2,12 +2,10 @@
 
 import asyncio
 import functools
-import logging
 import os
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
-    Awaitable,
     Collection,
     Iterable,
     Mapping,
@@ -18,12 +16,13 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from flightlog import alive, carry, clock, inbox, keys, opening, reader, shelf, upcast, usage
+from flightlog import alive, carry, clock, inbox, keys, opening, reader, usage
 from flightlog import fork as forking
 from flightlog import subject as names
 from flightlog.alive import Beats
 from flightlog.appender import ANSWER_TIMEOUT
 from flightlog.bus import Connection, Message
+from flightlog.cache import Cache
 from flightlog.carry import Redact
 from flightlog.catalog import Cursor, Filter, Page, Row
 from flightlog.errors import (
@@ -43,8 +42,6 @@ from flightlog.nats_bus import connect_bus
 from flightlog.opening import Opened, Wanted
 from flightlog.reader import Folded
 from flightlog.session import Session
-from flightlog.shelf import Held, Shelf
-from flightlog.snapshot import SESSION, Snapshot
 from flightlog.state import SessionState
 from flightlog.stopping import SIGNALS, ending, heeding
 from flightlog.store import Store
@@ -54,9 +51,7 @@ from flightlog.usage import Usage
 OnLive = Literal["takeover", "refuse"]
 
 DEFAULT_NATS = "nats://127.0.0.1:4222"
-OPEN_DEADLINE = 30.0  # seconds for opening a session, fencing included
-_STORE_PATIENCE = 0.25  # seconds for one answer: a slower cache costs more than a replay
-_log = logging.getLogger("flightlog")
+OPEN_DEADLINE = 30.0  # seconds for opening a session, fencing included, listening apart
 
 
 class Log:
@@ -67,6 +62,7 @@ class Log:
     ) -> None:
         self.bus, self.store, self.tenant = bus, store, tenant
         self._redact = redact
+        self._cache = Cache(store, tenant)
         self._beats = Beats(bus, tenant)
         self._open_here: dict[str, Session] = {}
         self._ears: Connection | None = None
@@ -140,7 +136,9 @@ class Log:
         found, made_by = await opening.patiently(identify, until=until)
         wanted = replace(wanted, id=found, made_by=made_by)
         if on_live == "refuse":
-            await self._refuse_live(found)
+            began, refuse = clock.elapsed(), functools.partial(self._refuse_live, found)
+            await opening.patiently(refuse, until=until + alive.SILENCE)
+            until += clock.elapsed() - began
         opened = await self._open(wanted, on_event, until)
         opens = functools.partial(self._entered, signals=signals)
         session = Session(self.bus, self.tenant, *opened, opens)
@@ -185,7 +183,9 @@ class Log:
     async def _open(
         self, wanted: Wanted, on_event: OnEvent | None, until: float
     ) -> tuple[Journal, Opened]:
-        look = functools.partial(opening.look, self.bus, wanted, await self._snapshot(wanted.id))
+        look = functools.partial(
+            opening.look, self.bus, wanted, await self._cache.snapshot(wanted.id)
+        )
         folded = await opening.patiently(look, until=until)
         journal = Journal(wanted.id, folded.state, redact=self._redact, on_event=on_event)
         opened = await opening.own(self.bus, wanted, folded, journal, until=until)
@@ -193,44 +193,13 @@ class Log:
         return journal, opened
 
     async def _refuse_live(self, id: str) -> None:
-        row = await self._row(id)
-        patience = alive.BEAT_SECONDS * alive.MISSED if row and row.status == "running" else 0.5
+        """Raise if somebody writes it. The log alone knows who does not: the catalog may lag."""
+        folded = await opening.fold(self.bus, self.tenant, id, await self._cache.snapshot(id))
+        patience = alive.SILENCE if folded.state.status == "running" else 0.5
         if id in self._open_here or await alive.is_live(
             self.bus, self.tenant, id, patience=patience
         ):
             raise SessionLive(id)
-
-    async def _row(self, id: str) -> Row | None:
-        if self.store is None:
-            return None
-        asked = asyncio.wait_for(self.store.row(self.tenant, id), _STORE_PATIENCE)
-        found: Row | None = await self._try_store(asked)
-        return found
-
-    async def _snapshot(self, id: str) -> Snapshot | None:
-        name, version = SESSION.name, SESSION.version
-        held = await self._held(id, version)
-        if held.value is not None:
-            return held.snapshot
-        for older, lift in upcast.older(name, version):
-            if found := (await self._held(id, older)).snapshot:
-                return replace(found, cut=replace(found.cut, state=lift(found.cut.state)))
-        return None
-
-    async def _held(self, id: str, version: int) -> Held:
-        if self.store is None:
-            return shelf.NOTHING
-        stored = Shelf(self.store, self.tenant, id, SESSION.name, version)
-        found: Held | None = await self._try_store(stored.load(patience=_STORE_PATIENCE))
-        return found or shelf.NOTHING
-
-    async def _try_store(self, asked: Awaitable[Any]) -> Any:
-        """Ask Redis; slow, down or wrong is the same as knowing nothing."""
-        try:
-            return await asked
-        except (FlightlogError, TimeoutError) as exc:
-            _log.warning("going on without Redis: %s", type(exc).__name__)
-            return None
 
     async def read(
         self, id: str, *, after: int = 0, until: int | None = None
@@ -246,7 +215,7 @@ class Log:
     async def fold(self, id: str, *, at: int | None = None) -> Folded[SessionState]:
         """Fold a session from its snapshot and tail (or up to seq `at`); where its log stood."""
         session = names.token("session id", id)
-        snapshot = await self._snapshot(session)
+        snapshot = await self._cache.snapshot(session)
         if snapshot is not None and at is not None and snapshot.seq > at:
             snapshot = None
         folded = await opening.fold(self.bus, self.tenant, session, snapshot, until=at)

@@ -5,10 +5,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from flightlog import SessionLive, alive, connect
+from flightlog import Log, SessionLive, alive, connect
 from flightlog.alive import Beat
-from flightlog.bus import Message
+from flightlog.bus import Message, Outgoing
 from flightlog.nats_bus import NatsBus, connect_bus
+from flightlog.subject import log_subject
+from tests.handmade import follow
 from tests.scripted import TENANT, types, until
 
 
@@ -103,3 +105,25 @@ async def test_noise_on_the_subject_is_no_beat(nats_url: str, bus: NatsBus) -> N
             await bus.say(f"flightlog.v1.alive.{TENANT}", noise)
         assert alive.read(b"\xff") is None
         assert await alive.is_live(bus, TENANT, s.id, patience=5)
+
+
+async def test_a_running_session_is_dead_after_three_missed_beats_and_no_sooner_without_a_catalog(
+    nats_url: str, bus: NatsBus
+) -> None:
+    session = "sess_quiet"
+    writer = {"writer": {"number": 1, "id": "w" * 32}}
+    started = follow(None, type="session_started", payload=writer, session=session)
+    live = log_subject(TENANT, session, "live")
+    await bus.append(live, [Outgoing(started.body, {})], expected=0, timeout=5)
+    async with connect(nats=nats_url, tenant=TENANT) as log:
+        opening = asyncio.create_task(try_to_open(log, session))
+        await asyncio.wait([opening], timeout=1)  # a beat is due every five seconds
+        assert not opening.done()
+        await bus.say(f"flightlog.v1.alive.{TENANT}", b'{"process":"p","all":["sess_quiet"]}')
+        with pytest.raises(SessionLive):
+            await opening
+
+
+async def try_to_open(log: Log, session: str) -> None:
+    async with log.session(id=session, on_live="refuse"):
+        pass
