@@ -20,6 +20,7 @@ from flightlog_recorder.importer.draft import Draft, Imported
 from flightlog_recorder.importer.drafts import Drafts, place
 from flightlog_recorder.importer.errors import BadTranscript
 from flightlog_recorder.importer.oversize import LIMIT
+from flightlog_recorder.importer.packed import unpacked
 from flightlog_recorder.importer.report import Report
 from flightlog_recorder.importer.source import Record, identify, plain
 from flightlog_recorder.importer.walk import Unfit, ViewOnly, records, walk
@@ -52,8 +53,10 @@ def read_codex(path: Path, *, first_seq: int = 2, limit: int = LIMIT) -> Importe
 
     The same bytes always give the same drafts. A bad line is kept raw and flagged; only a file
     that is no rollout at all raises `BadTranscript`. A payload of more than `limit` bytes is
-    shortened in its place and follows in pieces at the end. Memory: the drafts, and one line.
+    shortened in its place and follows in pieces at the end. An archive (`.zst`) is read as what is
+    in it, unless the plain file stands beside it. Memory: the drafts, and one line.
     """
+    path = unpacked(path)
     file = identify(path)
     found = survey(path, records(path, file))
     if not found.known:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from flightlog import carry
+from flightlog_recorder.importer import packed
 from flightlog_recorder.importer.errors import BadTranscript
 
 BLOCK = 1 << 20  # bytes per read when only hashing
@@ -50,28 +51,39 @@ class FileId(msgspec.Struct, frozen=True):
 
 
 def identify(path: Path) -> FileId:
-    """Hash a file as it is now; raises `BadTranscript` for what is no readable file or empty."""
+    """Hash a file as it is now, an archive by what is in it.
+
+    Raises `BadTranscript` for what is no readable file, or empty.
+    """
     if path.is_dir():
         raise BadTranscript(path, "it is a directory; name the .jsonl files in it")
     digest, size = hashlib.sha256(), 0
     try:
-        with path.open("rb") as file:
+        with packed.opened(path) as file:
             while block := file.read(BLOCK):
                 digest.update(block)
                 size += len(block)
+                _check_size(path, size)
     except FileNotFoundError as exc:
         raise BadTranscript(path, "there is no such file") from exc
     except OSError as exc:
         raise BadTranscript(path, f"it cannot be read ({exc.strerror})") from exc
+    except packed.faults() as exc:
+        raise BadTranscript(path, "its zstd archive is damaged or cut off") from exc
     if not size:
         raise BadTranscript(path, "it is empty")
     return FileId(size, digest.hexdigest())
 
 
+def _check_size(path: Path, size: int) -> None:
+    if path.suffix == packed.SUFFIX and size > packed.MOST:
+        raise BadTranscript(path, f"it unpacks to more than {packed.MOST:,} bytes; try: zstd -d")
+
+
 def read_lines(path: Path, *, upto: int) -> Iterator[Line]:
     """Yield the lines of the first `upto` bytes, one in memory at a time."""
     offset = 0
-    with path.open("rb") as file:
+    with packed.opened(path) as file:
         for number, chunk in enumerate(file, 1):
             raw = chunk[: upto - offset]
             if not raw:
@@ -105,7 +117,7 @@ def parse(line: Line) -> Reading:
 def grew_from(path: Path, *, size: int, hash: str) -> bool:
     """Whether the file begins with exactly the bytes of an earlier import."""
     digest, left = hashlib.sha256(), size
-    with path.open("rb") as file:
+    with packed.opened(path) as file:
         while left and (block := file.read(min(left, BLOCK))):
             digest.update(block)
             left -= len(block)
