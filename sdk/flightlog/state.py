@@ -297,25 +297,20 @@ def _rewound(state: SessionState, event: Event, said: payloads.Rewind) -> Change
     """Nothing that is gone is owed an answer, or a result, any more."""
     entries = edit.rewound(state.entries, said.to)
     calls = [c for c in state.calls if c.announced_by is None or c.announced_by < said.to]
-    asked, answered = _before(state.open_request, said.to), _before(state.last_response, said.to)
+    asked = state.open_request if (state.open_request or said.to) < said.to else None
     return {
         "entries": entries,
         "boundary": min(state.boundary, len(entries)),
         "rewritten": event.seq,
         "owed": state.owed and (asked is not None or _awaits_answer(entries)),
         "open_request": asked,
-        "last_response": answered,
         "calls": tuple(calls),
     }
 
 
-def _before(seq: int | None, to: int) -> int | None:
-    return seq if seq is not None and seq < to else None
-
-
 def _awaits_answer(entries: Entries) -> bool:
     last = next(reversed(entries), None)
-    return isinstance(last, Results | Said) and getattr(last, "origin", "") not in INJECTED
+    return isinstance(last, Results) or (isinstance(last, Said) and last.origin not in INJECTED)
 
 
 def _inbox_refused(state: SessionState, _: Event, said: payloads.InboxRefused) -> Changes:

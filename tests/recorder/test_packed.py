@@ -1,6 +1,5 @@
 """Rollouts that Codex archived: the same session as the plain file, and never a surprise."""
 
-import importlib.util
 import shutil
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,9 @@ import pytest
 from flightlog_recorder.importer import BadTranscript, grew_from, keys, packed, read_codex
 from tests.recorder.rollouts import DATA
 
-HERE = importlib.util.find_spec("backports.zstd") if importlib.util.find_spec("backports") else None
-HERE = HERE or importlib.util.find_spec("compression")
-needs_zstd = pytest.mark.skipif(not HERE, reason="no zstd: neither Python 3.14 nor backports.zstd")
+needs_zstd = pytest.mark.skipif(
+    packed._zstd is None, reason="no zstd: neither Python 3.14 nor backports.zstd"
+)
 
 
 def archive(path: Path, content: bytes) -> Path:

@@ -506,6 +506,19 @@ def test_a_rewind_takes_the_last_turns_out_of_the_context_and_owes_nothing_for_t
     assert owed(tale) == CallModel()
 
 
+def test_an_answer_to_a_question_that_was_taken_back_never_enters_the_context() -> None:
+    tale = begun()
+    tale.turn(text("hi"))
+    before = tale.state.messages()
+    last = tale.user("and this?")
+    tale.request()
+    tale.add("rewind", {"to": last.seq})
+    assert owed(tale) == AwaitUser()
+    tale.response(text("late"))
+    assert tale.state.messages() == before
+    assert owed(tale) == AwaitUser()
+
+
 def test_after_a_rewind_what_was_said_before_it_still_waits_for_its_answer() -> None:
     tale = begun()
     last = tale.user("and this?")
