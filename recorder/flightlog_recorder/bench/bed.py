@@ -38,7 +38,7 @@ class Sizes(Struct, frozen=True, kw_only=True):
     backlog_sessions: int
     turns: int = 100
     messages: int = 10_000
-    races: int = 11
+    races: int = 7
 
 
 QUICK = Sizes(
