@@ -1,7 +1,11 @@
 """Flightlog: the flight recorder for fleets of AI agents. The log is the only truth."""
 
 from flightlog.calling import Result
+from flightlog.chunk import Blob
+from flightlog.connecting import connect
 from flightlog.errors import (
+    BlobCorrupt,
+    BlobMissing,
     BusUnavailable,
     CallRefused,
     Fenced,
@@ -24,7 +28,7 @@ from flightlog.errors import (
     VersionRefused,
 )
 from flightlog.event import Control, Event
-from flightlog.log import Log, connect
+from flightlog.log import Log
 from flightlog.session import EffectFailed, Session
 from flightlog.snapshot import Projection, Snapshot
 from flightlog.state import SessionState
@@ -34,6 +38,9 @@ from flightlog.tool import tool
 
 __all__ = [
     "AwaitUser",
+    "Blob",
+    "BlobCorrupt",
+    "BlobMissing",
     "BusUnavailable",
     "Call",
     "CallModel",

@@ -27,9 +27,11 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
 
 import flightlog
+from flightlog.blob import AT_ONCE
 from flightlog.bus import Message
 from flightlog.calling import Calling as AsyncCalling
 from flightlog.calling import Result
+from flightlog.chunk import Blob
 from flightlog.errand import LoopThread
 from flightlog.event import Event
 from flightlog.log import Log as AsyncLog
@@ -220,6 +222,7 @@ class Session(_Held[AsyncSession]):
     random = _waiting(AsyncSession.random)
     hook = _waiting(AsyncSession.hook)
     child = _opening(AsyncSession.child)
+    attach = _waiting(AsyncSession.attach)
     checkpoint = _waiting(AsyncSession.checkpoint)
     compact = _waiting(AsyncSession.compact)
     progress = _waiting(AsyncSession.progress)
@@ -252,6 +255,8 @@ class Log(_Held[AsyncLog]):
     session = _opening(AsyncLog.session)
     fold = _waiting(AsyncLog.fold)
     state = _waiting(AsyncLog.state)
+    payload = _waiting(AsyncLog.payload)
+    whole = _waiting(AsyncLog.whole)
     sessions = _waiting(AsyncLog.sessions)
     usage = _waiting(AsyncLog.usage)
     look_up = _waiting(AsyncLog.look_up)
@@ -261,16 +266,23 @@ class Log(_Held[AsyncLog]):
     def read(self, id: str, *, after: int = 0, until: int | None = None) -> Iterator[Event]:
         """Yield a session's events in order, as `flightlog.Log.read` does."""
         events = cast("AsyncGenerator[Event]", self.held.read(id, after=after, until=until))
+        return self._ahead(events, _READ_AHEAD)
+
+    def blob(self, id: str, blob: Blob) -> Iterator[bytes]:
+        """Yield what a session keeps as this blob, as `flightlog.Log.blob` does."""
+        return self._ahead(cast("AsyncGenerator[bytes]", self.held.blob(id, blob)), AT_ONCE)
+
+    def _ahead(self, source: AsyncGenerator[T], count: int) -> Iterator[T]:
         try:
             more = True
             while more:
-                page, error = self.thread.run(_some, events)
+                page, error = self.thread.run(_some, source, count)
                 yield from page
                 if error is not None:
                     raise error
-                more = len(page) == _READ_AHEAD
+                more = len(page) == count
         finally:
-            self.thread.run(events.aclose)
+            self.thread.run(source.aclose)
 
     @contextmanager
     def watch(self, id: str) -> Generator[Heard]:
@@ -279,13 +291,13 @@ class Log(_Held[AsyncLog]):
             yield Heard(self.thread, heard)
 
 
-async def _some(events: AsyncGenerator[Event]) -> tuple[list[Event], Exception | None]:
-    """The next events; what fails after some good ones is raised behind them."""
-    page: list[Event] = []
+async def _some(source: AsyncGenerator[T], count: int) -> tuple[list[T], Exception | None]:
+    """The next ones; what fails after some good ones is raised behind them."""
+    page: list[T] = []
     try:
-        async for event in events:
-            page.append(event)
-            if len(page) == _READ_AHEAD:
+        async for each in source:
+            page.append(each)
+            if len(page) == count:
                 break
     except Exception as exc:  # noqa: BLE001  # raised by the reader, in its place
         return page, exc

@@ -7,8 +7,8 @@ from typing import Any, Literal, Self
 
 from msgspec import Struct
 
-from flightlog import carry, clock
-from flightlog.calls import CallState
+from flightlog import carry, clock, held
+from flightlog.calls import CallState, Ending
 from flightlog.errors import CallRefused, InvalidValue, NeedsDecision, TooLarge
 from flightlog.event import Event
 from flightlog.journal import Journal
@@ -152,7 +152,7 @@ async def run(
 ) -> Result:
     """Run a call and return its recorded result; a recorded one is returned without running."""
     if (known := recorded(journal, call)) is not None:
-        return known
+        return Result(known.outcome, await journal.unpacked(known.output))
     attempt = Calling(journal, call, policy, once=once)
     async with attempt:
         try:
@@ -166,12 +166,15 @@ async def run(
     return attempt.recorded
 
 
-def recorded(journal: Journal, call: Call) -> Result | None:
-    """The call's result if the log has one. Raises when the call may not be started now."""
+def recorded(journal: Journal, call: Call) -> Ending | None:
+    """The call's result as it is stored, if the log has one.
+
+    Raises when the call may not be started now.
+    """
     known = journal.state.call(call.announced_by, call.call_id)
     match known:
         case CallState(phase="done"):
-            return _result(known)
+            return known.result
         case CallState(phase="undecided"):
             raise NeedsDecision(journal.session, call.call_id, call.announced_by)
         case CallState(phase="running" | "ruled"):
@@ -183,16 +186,11 @@ def recorded(journal: Journal, call: Call) -> Result | None:
             return None
 
 
-def _result(known: CallState) -> Result | None:
-    ended = known.result
-    return Result(ended.outcome, carry.unpack(ended.output)) if ended is not None else None
-
-
 def unannounced(journal: Journal, name: str, arguments: Any, call_id: str) -> Call:
     """A call that no model announced. Its id must be new, or the very same call's."""
     packed = journal.pack(arguments, f"arguments of {name}")
     known = journal.state.call(None, call_id)
-    if known is not None and (known.name, bytes(known.arguments)) != (name, bytes(packed)):
+    if known is not None and not (known.name == name and held.is_same(known.arguments, packed)):
         raise CallRefused(journal.session, f"call id {call_id} was used for another call")
     return Call(
         name=name,

@@ -3,11 +3,14 @@
 import base64
 import json
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from flightlog import stand_in
+from flightlog.chunk import Blob
 from flightlog.errors import InvalidEvent, InvalidValue
 
 MARK = "$flightlog"
@@ -18,6 +21,8 @@ _PLACE = 80  # characters of a value's place that an error shows
 _DECIMAL_BITS = 8192  # beyond it hex: CPython refuses to read more than 4,300 decimal digits
 _INT_MIN, _INT_MAX = -(2**63), 2**64 - 1  # what msgspec and Go's int64/uint64 read exactly
 
+_ESCAPED = re.compile(rb"\\u[fF][dD][dD]0")
+
 Redact = Callable[[str], str]
 
 _encode = msgspec.json.Encoder().encode
@@ -27,10 +32,10 @@ _decode = msgspec.json.Decoder().decode
 def pack(value: object, *, where: str = "value", redact: Redact | None = None) -> msgspec.Raw:
     """Encode `value` as JSON that `unpack` turns back into an equal value.
 
-    NaN, infinities, lone surrogates, bytes, integers beyond 64 bits and dicts with other than
-    string keys are carried as `{"$flightlog": kind, "value": ...}`. Tuples become lists, as JSON
-    has no other. `redact` maps every string leaf first. Anything else raises `InvalidValue` with
-    its place, before anything is sent.
+    NaN, infinities, lone surrogates, U+FDD0, bytes, blobs, integers beyond 64 bits and dicts with
+    other than string keys are carried as `{"$flightlog": kind, "value": ...}`. Tuples become lists,
+    as JSON has no other. `redact` maps every string leaf first. Anything else raises `InvalidValue`
+    with its place, before anything is sent.
     """
     try:
         return msgspec.Raw(_encode(_mark(value, where, 0, redact)))
@@ -41,7 +46,8 @@ def pack(value: object, *, where: str = "value", redact: Redact | None = None) -
 def unpack(raw: msgspec.Raw | bytes) -> Any:
     """Decode JSON made by `pack`, marks resolved; raises `InvalidEvent` for what is no JSON.
 
-    JSON of other producers, lone surrogates and NaN included, is read too.
+    JSON of other producers, lone surrogates and NaN included, is read too. What lies in a blob is
+    its `Blob`.
     """
     try:
         value = _read(raw)
@@ -53,7 +59,8 @@ def unpack(raw: msgspec.Raw | bytes) -> Any:
 def shown(raw: msgspec.Raw | bytes) -> Any:
     """Decode JSON for a provider: lone surrogates, which it refuses, become U+FFFD.
 
-    Other marks stay as they are. Raises `msgspec.DecodeError` or `UnicodeDecodeError`.
+    Text that lies in a blob becomes what stands in for it; other marks stay as they are. Raises
+    `msgspec.DecodeError` or `UnicodeDecodeError`.
     """
     value = _decode(raw)
     return _replaced(value) if _MARK in bytes(raw) else value
@@ -64,13 +71,22 @@ def _replaced(value: Any) -> Any:
         case list():
             return [_replaced(item) for item in value]
         case {"$flightlog": "str"} if isinstance(text := _unmark(value), str):
-            return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            return shown_text(text)
+        case {"$flightlog": "blob"} if isinstance(blob := _unmark(value), Blob):
+            return value if blob.kind == "bytes" else stand_in.of(blob)
         case {"$flightlog": "dict", "value": list(pairs)}:
             return _replaced_pairs(value, [_replaced(pair) for pair in pairs])
         case dict():
             return {key: _replaced(item) for key, item in value.items()}
         case _:
             return value
+
+
+def shown_text(text: str) -> str:
+    """A text as a provider takes it: U+FFFD for lone surrogates and for U+FDD0."""
+    if not _is_plain(text):
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text.replace(stand_in.BEGIN, "\ufffd")
 
 
 def _replaced_pairs(mark: dict[str, Any], pairs: list[Any]) -> Any:
@@ -121,7 +137,9 @@ def _mark_other(value: object, where: str, depth: int, redact: Redact | None) ->
         case bytes() | bytearray() | memoryview():
             return _marked("bytes", base64.b64encode(bytes(value)).decode())
         case msgspec.Raw():
-            return _mark(unpack(value), where, depth, redact) if redact else value
+            return _mark(unpack(value), where, depth, redact) if redact or _odd(value) else value
+        case Blob():
+            return _marked("blob", msgspec.to_builtins(value))
         case str():  # subclasses, such as StrEnum members, whose str() is their own
             return _mark(str.__str__(value), where, depth, redact)
         case int():
@@ -151,7 +169,7 @@ def _mark_list(
 def _mark_dict(
     value: dict[Any, Any], where: str, depth: int, redact: Redact | None
 ) -> dict[str, object]:
-    if MARK in value or not all(type(key) is str and _is_unicode(key) for key in value):
+    if MARK in value or not all(type(key) is str and _is_plain(key) for key in value):
         return _mark_pairs(value, where, depth, redact)
     marked: dict[str, object] = {}
     for key, item in value.items():
@@ -170,19 +188,26 @@ def _mark_pairs(
 
 
 def _mark_text(text: str) -> object:
-    if _is_unicode(text):
+    if _is_plain(text):
         return text
     return _marked("str", base64.b64encode(text.encode("utf-8", "surrogatepass")).decode())
 
 
-def _is_unicode(text: str) -> bool:
+def _is_plain(text: str) -> bool:
+    """Whether it is valid, and cannot be taken for what stands in for a blob."""
     if text.isascii():
         return True
     try:
         text.encode()
     except UnicodeEncodeError:
         return False
-    return True
+    return stand_in.BEGIN not in text
+
+
+def _odd(raw: msgspec.Raw) -> bool:
+    """Whether JSON of others may hold such a text."""
+    found = bytes(raw)
+    return stand_in.BEGIN_BYTES in found or _ESCAPED.search(found) is not None
 
 
 def _marked(kind: str, value: object) -> dict[str, object]:
@@ -214,6 +239,8 @@ def _resolve(mark: dict[str, Any]) -> Any:
             return base64.b64decode(text, validate=True).decode("utf-8", "surrogatepass")
         case {"$flightlog": "dict", "value": list(pairs)}:
             return {_as_key(_unmark(key)): _unmark(item) for key, item in pairs}
+        case {"$flightlog": "blob", "value": dict(said)}:
+            return msgspec.convert(said, Blob)
         case _:
             return mark  # a kind of a later version: shown raw
 

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from flightlog import carry, providers, view
+from flightlog import carry, held, providers
 from flightlog.carry import Redact
 from flightlog.edit import Edit
 from flightlog.errors import FlightlogError, InvalidValue
@@ -63,7 +63,7 @@ def refer(
     provider = state.provider if provider is None else provider
     form = providers.get(provider)
     model, messages, params = _split(request, form, redact)
-    whole, walk = _walked(view.lines(state.entries, form), messages, redact)
+    whole, walk = _walked(state.lines(form), messages, redact)
     order = tuple(request)
     context = Context(
         upto=state.seq,
@@ -76,7 +76,7 @@ def refer(
         provider=provider,
         purpose=purpose,
         model=model,
-        params={name: raw for name, raw in params.items() if state.params.get(name) != raw},
+        params={name: raw for name, raw in params.items() if not _is_known(state, name, raw)},
         unset=[name for name in state.params if name not in params],
         order=None if order == state.order else list(order),
         context=context,
@@ -87,7 +87,8 @@ def refer(
 def rebuild(state: SessionState, payload: ModelRequest) -> dict[str, Any]:
     """The exact request, key order included, proved by its digest.
 
-    `state` is the one at event `payload.context.upto`. Raises `CannotRebuild` for another state, a
+    `state` is the one at event `payload.context.upto`, from `Log.state`, and what of the payload
+    lies in blobs is in its place. Raises `CannotRebuild` for another state, a
     request whose context is not known (an import) and one that does not give the digest.
     """
     context = payload.context
@@ -97,10 +98,11 @@ def rebuild(state: SessionState, payload: ModelRequest) -> dict[str, Any]:
         raise CannotRebuild(state.session_id, f"it needs the state at seq {context.upto}")
     if (form := providers.of_view(context.view)) is None:
         raise CannotRebuild(state.session_id, f"its rules are not known here: {context.view}")
-    kept = {name: raw for name, raw in state.params.items() if name not in payload.unset}
+    known = {name: raw for name, raw in state.params.items() if name not in payload.unset}
+    kept = {name: state.whole(raw) for name, raw in known.items()}
     order = state.order if payload.order is None else tuple(payload.order)
     try:
-        sent = _followed(view.lines(state.entries, form), context.edits, payload.rest)
+        sent = _followed(state.lines(form), context.edits, payload.rest)
         whole = _messages(sent, context.marks)
         body = _body(order, payload.model, whole, {**kept, **payload.params})
     except (LookupError, TypeError, ValueError) as exc:
@@ -109,6 +111,11 @@ def rebuild(state: SessionState, payload: ModelRequest) -> dict[str, Any]:
         raise CannotRebuild(state.session_id, "it does not give the recorded digest")
     request: dict[str, Any] = carry.unpack(b"".join(body))
     return request
+
+
+def _is_known(state: SessionState, name: str, value: Raw) -> bool:
+    known = state.params.get(name)
+    return known is not None and held.is_same(known, value)
 
 
 def _split(

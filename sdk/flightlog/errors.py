@@ -106,3 +106,19 @@ class CallRefused(_OfSession):
 
     def __init__(self, session: str, why: str) -> None:
         super().__init__(session, f"session {session}: {why}; nothing was run")
+
+
+class BlobMissing(_OfSession):
+    """A payload refers to content that its session's blobs do not hold; all else can be read."""
+
+    def __init__(self, session: str, digest: str) -> None:
+        self.digest = digest
+        super().__init__(session, f"session {session} has no blob {digest}, yet refers to it")
+
+
+class BlobCorrupt(_OfSession):
+    """What is stored as a blob is not what its reference says; all else can be read."""
+
+    def __init__(self, session: str, digest: str, why: str) -> None:
+        self.digest, self.why = digest, why
+        super().__init__(session, f"blob {digest} of session {session} is damaged: {why}")

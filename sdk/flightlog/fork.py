@@ -10,9 +10,10 @@ from collections.abc import AsyncIterator, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from flightlog import keys, reader, seal
+from flightlog import held, keys, reader, seal
 from flightlog import payload as payloads
 from flightlog import subject as names
+from flightlog.blob import Blobs
 from flightlog.bus import Bus
 from flightlog.draft import Copy, Draft, Offered
 from flightlog.errors import (
@@ -117,7 +118,7 @@ async def _check_same(bus: Bus, tenant: str, entry: Entry, point: Point) -> None
 
 async def _write(bus: Bus, tenant: str, entry: Entry, said: SessionForked) -> None:
     try:
-        await seal.write_base(bus, tenant, entry.id, _drafts(bus, tenant, said))
+        await seal.write_base(bus, tenant, entry.id, _drafts(bus, tenant, entry.id, said))
     except (Fenced, SessionPurged, BusUnavailable):
         raise  # it is another's, or what was sent may be stored: whoever comes next gives it up
     except FlightlogError:
@@ -130,12 +131,18 @@ async def _give_up(bus: Bus, tenant: str, entry: Entry) -> None:
     await seal.abandon(bus, tenant, entry.id, entries=entries, by=_BY, why=_GONE)
 
 
-async def _drafts(bus: Bus, tenant: str, said: SessionForked) -> AsyncIterator[Offered]:
+async def _drafts(
+    bus: Bus, tenant: str, session: str, said: SessionForked
+) -> AsyncIterator[Offered]:
+    """What the fork begins with; the blobs of each event are stored before it is offered."""
     seq, digest = 0, None
+    source, target = Blobs(bus, tenant, said.session), Blobs(bus, tenant, session)
     async for event in reader.read(bus, tenant, said.session, until=said.seq):
         if event.seq != seq + 1:
             why = "its history changed while it was copied; fork it again"
             raise BusUnavailable(bus.layout.stream_of(said.session), why, session=said.session)
         seq, digest = event.seq, event.digest
+        for blob in held.references(event.raw):
+            await target.take(blob, source)
         yield Copy(event)
     yield Draft("session_forked", payloads.encode(replace(said, digest=digest)))

@@ -6,15 +6,23 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from typing import Any, TypeVar
 
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct
 
-from flightlog import carry, clock, thread
+from flightlog import carry, clock, held, thread
 from flightlog import payload as payloads
 from flightlog.appender import Appender
 from flightlog.carry import Redact
 from flightlog.draft import Draft
-from flightlog.errors import FlightlogError, InvalidValue, SessionEnded, Suspended
+from flightlog.errors import (
+    BusUnavailable,
+    FlightlogError,
+    InvalidValue,
+    SessionEnded,
+    Suspended,
+)
 from flightlog.event import Event
+from flightlog.holding import Holding
+from flightlog.layout import BLOB_STREAM
 from flightlog.payload import SessionSuspended
 from flightlog.ruling import Owed
 from flightlog.state import ENDED, SessionState, apply
@@ -34,11 +42,18 @@ class Journal:
     """
 
     def __init__(
-        self, session: str, state: SessionState, *, redact: Redact | None, on_event: OnEvent | None
+        self,
+        session: str,
+        state: SessionState,
+        *,
+        redact: Redact | None,
+        on_event: OnEvent | None,
+        holding: Holding | None = None,
     ) -> None:
         self.session = session
         self.state = state
         self.redact = redact
+        self.holding = holding
         self.originals: dict[tuple[int | None, str], Any] = {}
         self.starting: set[Hashable] = set()
         self.children: set[Journal] = set()
@@ -48,11 +63,14 @@ class Journal:
         self._on_event = on_event
         self._leaving = False
         self._running: set[asyncio.Task[Any]] = set()
+        self._stowing: set[asyncio.Future[None]] = set()
         self._unfinished: set[asyncio.Task[Any]] = set()
 
     def appended(self, event: Event) -> None:
         """Fold an acked event in and show it to the harness; never called for a restored one."""
-        self.state = apply(self.state, event)
+        before, self.state = self.state, apply(self.state, event)
+        if self.holding is not None and self.state.blobs is not UNSET:
+            self.state = self.holding.after(before, event, self.state)
         self.changed.set()
         if self._on_event is None:
             return
@@ -70,9 +88,12 @@ class Journal:
         """Append payloads in their order, those that are joined all or none."""
         self.check()
         drafts = [
-            Draft(*encoded(each.payload), parent_seq=each.parent_seq, joined=each.joined)
+            await self._stowed(
+                Draft(*encoded(each.payload), parent_seq=each.parent_seq, joined=each.joined)
+            )
             for each in owed
         ]
+        self.check()
         await asyncio.gather(*map(self._send, drafts))
 
     async def append(
@@ -80,7 +101,28 @@ class Journal:
     ) -> Event:
         """Append any payload; what waits behind a failed append fails with it."""
         self.check()
-        return await self._send(Draft(type, payload, parent_seq=parent), deadline)
+        until = None if deadline is None else clock.elapsed() + deadline
+        draft = await self._stowed(Draft(type, payload, parent_seq=parent), deadline)
+        if draft.payload is not payload:
+            self.check()
+            deadline = None if until is None else max(0.0, until - clock.elapsed())
+        return await self._send(draft, deadline)
+
+    async def _stowed(self, draft: Draft, deadline: float | None = None) -> Draft:
+        """The draft, what it refers to being stored: a crash leaves no event without its blobs."""
+        if self.holding is None or not self.holding.takes(draft):
+            return draft
+        stowing = asyncio.get_running_loop().create_future()
+        self._stowing.add(stowing)
+        try:
+            async with asyncio.timeout(deadline):
+                return await self.holding.stow(draft)
+        except TimeoutError:
+            why = "what the event refers to was not stored in time"
+            raise BusUnavailable(f"stream {BLOB_STREAM}", why, session=self.session) from None
+        finally:
+            self._stowing.discard(stowing)
+            stowing.set_result(None)
 
     def check(self) -> None:
         """Raise if this process appends nothing more to the session."""
@@ -127,7 +169,8 @@ class Journal:
     async def _finish(self, payload: Struct, error: FlightlogError) -> None:
         """Append this writer's last event: nothing is queued behind it, unless it is refused."""
         self.check()
-        draft = Draft(*encoded(payload))
+        draft = await self._stowed(Draft(*encoded(payload)))
+        self.check()
         self.stopped = error
         try:
             await asyncio.shield(self._go(self._send(draft)))
@@ -151,6 +194,8 @@ class Journal:
 
     async def quiet(self) -> None:
         """Wait until what is queued now is resolved, so that `state` holds it."""
+        if self._stowing:
+            await asyncio.wait(set(self._stowing))
         if self.appender is not None:
             await self.appender.caught_up()
 
@@ -179,6 +224,13 @@ class Journal:
         task.add_done_callback(self._unfinished.discard)
         task.add_done_callback(_heed)
         return task
+
+    async def unpacked(self, raw: Raw) -> Any:
+        """A value that the log holds, what lies in blobs in its place."""
+        if self.holding is None:
+            return carry.unpack(raw)
+        known = held.NOTHING if self.state.held is UNSET else self.state.held
+        return await self.holding.unpacked(raw, known)
 
     def pack(self, value: object, where: str) -> Raw:
         """Encode a value as it will be stored: redacted, marked."""

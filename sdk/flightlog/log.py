@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from signal import Signals
 from typing import Any, Literal
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from flightlog import alive, carry, clock, inbox, keys, opening, reader, usage
@@ -21,10 +22,12 @@ from flightlog import fork as forking
 from flightlog import subject as names
 from flightlog.alive import Beats
 from flightlog.appender import ANSWER_TIMEOUT
+from flightlog.blob import Blobs
 from flightlog.bus import Connection, Message
 from flightlog.cache import Cache
 from flightlog.carry import Redact
 from flightlog.catalog import Cursor, Filter, Page, Row
+from flightlog.chunk import Blob
 from flightlog.errors import (
     BusUnavailable,
     FlightlogError,
@@ -34,34 +37,40 @@ from flightlog.errors import (
 )
 from flightlog.event import Event
 from flightlog.fork import Point
+from flightlog.holding import Holding
 from flightlog.inbox import Item
 from flightlog.journal import Journal, OnEvent
 from flightlog.keys import MadeBy
-from flightlog.link import CONNECT_TIMEOUT
-from flightlog.nats_bus import connect_bus
 from flightlog.opening import Opened, Wanted
 from flightlog.reader import Folded
 from flightlog.session import Session
+from flightlog.spill import Limits
 from flightlog.state import SessionState
-from flightlog.stopping import SIGNALS, ending, heeding
+from flightlog.stopping import SIGNALS, heeding
 from flightlog.store import Store
 from flightlog.tool import Tools, policies_of
 from flightlog.usage import Usage
 
 OnLive = Literal["takeover", "refuse"]
 
-DEFAULT_NATS = "nats://127.0.0.1:4222"
 OPEN_DEADLINE = 30.0  # seconds for opening a session, fencing included, listening apart
+SPILLS = Limits()
 
 
 class Log:
     """A connection to one tenant's log. Made by `connect`; safe to share between tasks."""
 
     def __init__(
-        self, bus: Connection, store: Store | None, tenant: str, redact: Redact | None
+        self,
+        bus: Connection,
+        store: Store | None,
+        tenant: str,
+        redact: Redact | None,
+        *,
+        limits: Limits = SPILLS,
     ) -> None:
         self.bus, self.store, self.tenant = bus, store, tenant
-        self._redact = redact
+        self._redact, self._limits = redact, limits
         self._cache = Cache(store, tenant)
         self._beats = Beats(bus, tenant)
         self._open_here: dict[str, Session] = {}
@@ -187,10 +196,23 @@ class Log:
             opening.look, self.bus, wanted, await self._cache.snapshot(wanted.id)
         )
         folded = await opening.patiently(look, until=until)
-        journal = Journal(wanted.id, folded.state, redact=self._redact, on_event=on_event)
+        holding = self._holding(wanted.id)
+        journal = Journal(
+            wanted.id, folded.state, redact=self._redact, on_event=on_event, holding=holding
+        )
         opened = await opening.own(self.bus, wanted, folded, journal, until=until)
         journal.appender = opened.appender
+        try:
+            fetch = functools.partial(holding.fetch, journal.state)
+            journal.state = await opening.patiently(fetch, until=until)
+        except BaseException:
+            if opened.appender is not None:
+                await opened.appender.close()
+            raise
         return journal, opened
+
+    def _holding(self, session: str) -> Holding:
+        return Holding(Blobs(self.bus, self.tenant, session, deadline=None), self._limits)
 
     async def _refuse_live(self, id: str) -> None:
         """Raise if somebody writes it. The log alone knows who does not: the catalog may lag."""
@@ -227,7 +249,29 @@ class Log:
 
     async def state(self, id: str, *, at: int | None = None) -> SessionState:
         """The session's state now, or after the event with seq `at`. Appends nothing."""
-        return (await self.fold(id, at=at)).state
+        folded = await self.fold(id, at=at)
+        return await self._holding(id).fetch(folded.state)
+
+    async def payload(self, event: Event) -> Any:
+        """An event's payload as Python values, with what lies in blobs in its place.
+
+        What was attached stays a `Blob`, for `blob`. Raises `BlobMissing` and `BlobCorrupt`.
+        """
+        return carry.unpack(await self.whole(event))
+
+    async def whole(self, event: Event) -> Raw:
+        """An event's payload as JSON, with what lies in blobs in its place."""
+        return await self._holding(event.session_id).whole(event.raw)
+
+    async def blob(self, id: str, blob: Blob) -> AsyncIterator[bytes]:
+        """Yield what a session keeps as this blob, piece by piece; memory is a few of them.
+
+        Each piece is verified before it is handed on; that they are all of it is known at the end.
+        Raises `BlobMissing`, also for a blob of another session, and `BlobCorrupt`.
+        """
+        blobs = Blobs(self.bus, self.tenant, names.token("session id", id))
+        async for piece in blobs.chunks(blob):
+            yield piece
 
     async def fork(
         self,
@@ -347,38 +391,3 @@ class Log:
         if self.store is not None:
             await self.store.close()
         await self.bus.close()
-
-
-@asynccontextmanager
-async def connect(
-    *,
-    nats: str | None = None,
-    redis: str | None = None,
-    tenant: str | None = None,
-    redact: Redact | None = None,
-    provision: bool | None = None,
-    prefix: str = names.PREFIX,
-    timeout: float = CONNECT_TIMEOUT,
-) -> AsyncGenerator[Log]:
-    """Connect to a tenant's log.
-
-    `nats` and `redis` are URLs (several NATS servers with commas); without them
-    `FLIGHTLOG_NATS_URL` and `FLIGHTLOG_REDIS_URL` are taken, then nats://127.0.0.1:4222 and no
-    Redis. Redis only makes resuming fast and `sessions()` possible. `redact` maps each string leaf
-    of every payload before it is encoded; it must be pure and idempotent. `provision=True` creates
-    missing streams; by default only an empty broker on loopback is provisioned. Raises
-    `BusUnavailable`, `NotPermitted` or `LayoutRefused` within `timeout` seconds.
-    """
-    env = os.environ
-    redis = redis or env.get("FLIGHTLOG_REDIS_URL")
-    told = tenant if tenant is not None else env.get("FLIGHTLOG_TENANT") or "default"
-    tenant = names.token("tenant", told)
-    url = nats or env.get("FLIGHTLOG_NATS_URL") or DEFAULT_NATS
-    store = Store.connect(redis) if redis else None
-    bus = await connect_bus(url, timeout=timeout, prefix=prefix, provision=provision, echo=False)
-    log = Log(bus, store, tenant, redact)
-    try:
-        async with ending():
-            yield log
-    finally:
-        await log.close()

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from flightlog import carry, turn
+from flightlog import carry, stand_in, turn
 from flightlog.errors import InvalidEvent, InvalidValue
 from flightlog.provider import Announced, Facts, Reply, Written, is_name, unique
 from flightlog.segment import Answer, Entry, Results, Said, Sent, Slot
@@ -104,7 +104,7 @@ def _arguments(written: Any) -> Any:
     if not isinstance(written, str):
         return written
     try:
-        return json.loads(written)
+        return json.loads(stand_in.unnested(written))
     except (ValueError, RecursionError):
         return written
 

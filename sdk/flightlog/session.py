@@ -10,11 +10,13 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from flightlog import calling, carry, clock, hooking, requesting, ruling
+from flightlog import calling, clock, hooking, requesting, ruling
 from flightlog import child as children
 from flightlog import payload as payloads
+from flightlog.blob import Blobs, Source
 from flightlog.bus import Bus
 from flightlog.calling import Calling, Result
+from flightlog.chunk import Blob
 from flightlog.errors import BusUnavailable, CallRefused, FlightlogError, InvalidValue
 from flightlog.event import Event
 from flightlog.journal import Journal, OnEvent, check_fits
@@ -47,6 +49,7 @@ class Session:
         self._bus, self._tenant, self._journal, self._opened = bus, tenant, journal, opened
         self._opens = opens
         self._naming = asyncio.Lock()
+        self._blobs = Blobs(bus, tenant, journal.session)
         self.listener = Listener(bus, tenant, journal)
         self.id = journal.session
         self.replaying = True
@@ -219,7 +222,7 @@ class Session:
                         await made if inspect.isawaitable(made) else made, f"value {name}"
                     )
                     await self._journal.record(payloads.ValueRecorded(name=name, value=packed))
-        return carry.unpack(self.state.value(name) or payloads.NULL)
+        return await self._journal.unpacked(self.state.value(name) or payloads.NULL)
 
     @contextlib.asynccontextmanager
     async def _named(self) -> AsyncGenerator[None]:
@@ -287,9 +290,19 @@ class Session:
                 yield opened
 
     async def checkpoint(self, data: Any, *, label: str | None = None) -> None:
-        """Record the harness' own data; the last one is `state.checkpoint`."""
+        """Record the harness' own data; `state.saved` is that of the last `state.checkpoint`."""
         packed = self._journal.pack(data, "checkpoint")
         await self._journal.record(payloads.Checkpoint(label=label, data=packed))
+
+    async def attach(self, source: Source) -> Blob:
+        """Store a stream or a binary file of up to 1 GiB beside the log, in bounded memory.
+
+        What is returned may stand anywhere in a payload, and is read by `Log.blob`; until an event
+        refers to it, it may be collected once the session is left. Raises `TooLarge`, `LogFull`,
+        and `BusUnavailable` if a part is not stored within 30 s.
+        """
+        self._journal.check()
+        return await self._blobs.write(source)
 
     async def compact(self, summary: Any, *, keep_from: int) -> None:
         """Replace the context before the event with seq `keep_from` by a summary."""

@@ -5,11 +5,14 @@ from typing import Any, Literal
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from flightlog import calls as calling
-from flightlog import carry, providers, view
+from flightlog import carry, held, providers, stand_in, view
 from flightlog.calls import Calls, CallState
+from flightlog.chunk import Blob
+from flightlog.held import Held
 from flightlog.lineage import Lineage
 from flightlog.names import Names
 from flightlog.payload import NULL, Policy
+from flightlog.provider import Provider
 from flightlog.segment import Entries
 from flightlog.step import (
     AwaitUser,
@@ -42,7 +45,8 @@ class SessionState(Struct, frozen=True, kw_only=True):
     the context, of which `messages` makes what a provider takes. `owed` says that the model has
     something to answer once no call is open. `boundary` is the number of entries that the last main
     request sent: its response goes there. `params` and `order` are the last main request's fields,
-    `of_provider` its provider, unset until one is not the default.
+    `of_provider` its provider, unset until one is not the default. `blobs` is set once an event
+    refers to any; `held` are the contents that this process has at hand, in no snapshot.
     """
 
     session_id: str | None = None
@@ -81,6 +85,8 @@ class SessionState(Struct, frozen=True, kw_only=True):
     counts: dict[str, int] = {}
     lineage: Lineage = Lineage()
     inbox: int = 0
+    blobs: bool | UnsetType = UNSET
+    held: Held | UnsetType = UNSET
 
     @property
     def next(self) -> Step:
@@ -103,13 +109,34 @@ class SessionState(Struct, frozen=True, kw_only=True):
     def messages(self, provider: str | None = None) -> list[dict[str, Any]]:
         """The messages that a model call would send now, as new Python values, marks resolved.
 
+        Raises `BlobMissing` or `BlobCorrupt` for one whose content could not be had.
         In the format of the last main request's provider, unless another is named: what others
         said is converted, and what only they can read (reasoning, server tools) is left out. System
         messages at the head of an `openai-chat` request are the request's own: pass them each time.
         """
         form = providers.get(self.provider if provider is None else provider)
-        found = [carry.unpack(line) for line in view.lines(self.entries, form)]
+        found = [carry.unpack(line) for line in self.lines(form)]
         return [message for message in found if isinstance(message, dict)]
+
+    def lines(self, form: Provider) -> list[bytes]:
+        """The messages, each as compact JSON, what lies in blobs in its place."""
+        return [stand_in.made_whole(line, self._text) for line in view.lines(self.entries, form)]
+
+    def whole(self, raw: Raw) -> Raw:
+        """JSON of the state's with its blobs in place; as it is where none were fetched."""
+        return raw if self.held is UNSET else held.whole(raw, self._content)
+
+    @property
+    def saved(self) -> Any:
+        """What the last checkpoint holds, as new Python values, marks resolved; None without."""
+        return carry.unpack(self.whole(self.checkpoint.data)) if self.checkpoint else None
+
+    def _text(self, blob: Blob) -> str:
+        return held.shown(blob, self._content(blob))
+
+    def _content(self, blob: Blob) -> bytes:
+        known = held.NOTHING if self.held is UNSET else self.held
+        return known.get(str(self.session_id), blob)
 
     def call(self, announced_by: int | None, call_id: str) -> CallState | None:
         """A call that is open, of the last main response, or that no model announced."""
@@ -147,7 +174,7 @@ class SessionState(Struct, frozen=True, kw_only=True):
                 name=call.name,
                 call_id=call.call_id,
                 announced_by=call.announced_by,
-                arguments=carry.unpack(call.arguments),
+                arguments=carry.unpack(self.whole(call.arguments)),
                 attempt=call.attempt + 1,
                 idempotency_key=idempotency_key(self.session_id, call.announced_by, call.call_id),
             )

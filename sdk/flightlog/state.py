@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from flightlog import calls as calling
-from flightlog import edit, lineage, providers, view
+from flightlog import carry, edit, held, lineage, providers, view
 from flightlog import payload as payloads
 from flightlog import usage as tokens
 from flightlog.calls import Calls, CallState
@@ -23,6 +23,7 @@ __all__ = ["ENDED", "MOST_TYPES", "Mark", "SessionState", "apply", "decode", "en
 INJECTED = ("system", "summary")  # origins of messages that nobody said
 MOST_TYPES = 200  # event types that are counted by name; the rest is counted as `other`
 
+_MARK = carry.MARK.encode()
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(SessionState).decode
 
@@ -43,6 +44,8 @@ def apply(state: SessionState, event: Event) -> SessionState:
     payload = payloads.decode(event.type, event.raw)
     change = _CHANGES.get(type(payload))
     changes = change(state, event, payload) if change else {}
+    if state.blobs is UNSET and _MARK in event.body and held.references(event.raw):
+        changes["blobs"] = True
     return replace(
         state,
         session_id=state.session_id or event.session_id,
@@ -56,8 +59,8 @@ def apply(state: SessionState, event: Event) -> SessionState:
 
 
 def encode(state: SessionState) -> bytes:
-    """The state as JSON; equal histories give equal bytes."""
-    return _encode(state)
+    """The state as JSON, without what is held of blobs; equal histories give equal bytes."""
+    return _encode(state if state.held is UNSET else replace(state, held=UNSET))
 
 
 def decode(raw: bytes) -> SessionState:

@@ -55,6 +55,11 @@ def notice_subject(tenant: str, session: str, *, prefix: str = PREFIX) -> str:
     return f"{prefix}.notice.{tenant}.{session}"
 
 
+def blob_subject(tenant: str, session: str, digest: str, *, prefix: str = PREFIX) -> str:
+    """The subject of a chunk of a session's blobs; `digest` may be `*` for all of them."""
+    return f"{prefix}.blob.{tenant}.{session}.{digest}"
+
+
 def alive_subject(tenant: str, *, prefix: str = PREFIX) -> str:
     """The core NATS subject of the writers' beats."""
     return f"{prefix}.alive.{tenant}"

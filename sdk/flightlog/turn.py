@@ -5,7 +5,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from flightlog import carry
+from flightlog import carry, stand_in
 from flightlog.segment import Slot
 
 PENDING = "This call has no result yet."
@@ -76,7 +76,7 @@ def content(value: Any) -> tuple[Content, ...]:
             found = [of_block(block) for block in value]
             return tuple([part for part in found if part != Text("")])
         case _:
-            return (Text(_encode(value).decode()),)
+            return (Text(json_text(value)),)
 
 
 def is_block(value: object) -> bool:
@@ -132,7 +132,7 @@ def given(slot: Slot) -> Given:
 
 def json_text(value: Any) -> str:
     """The value as compact JSON."""
-    return _encode(value).decode()
+    return stand_in.nested(_encode(value).decode())
 
 
 def without_text(outcome: str) -> str:

@@ -149,19 +149,22 @@ async def test_a_full_stream_opens_nothing_and_says_so(nats_url: str) -> None:
             assert again.id == s.id
 
 
-async def test_two_mib_of_text_are_too_large_before_anything_is_sent(nats_url: str) -> None:
+async def test_two_mib_of_what_a_fold_reads_are_too_large_before_anything_is_sent(
+    nats_url: str,
+) -> None:
     async with connect(nats=nats_url, tenant=TENANT) as log, log.session() as s:
         text = "secret" * 350_000
+        blocks = [{"type": "text", "text": "secret"}] * 70_000
         attempts: list[Any] = [
-            s.user_message(text),
-            s.append("note", text),
-            s.checkpoint(text),
-            s.value("v", lambda: text),
-            s.compact(text, keep_from=1),
-            s.hook("h", text, run=lambda event: event),
-            s.tool_call("t", {"x": text}, call_id="c", run=pytest.fail),
-            s.model_call({"messages": [], "system": text}, call=pytest.fail),
-            s.end(result=text),
+            s.user_message(blocks),
+            s.user_message("x", once=text),
+            s.append("user_message", {"content": blocks}),
+            s.checkpoint(1, label=text),
+            s.value(text, lambda: 1),
+            s.compact(blocks, keep_from=1),
+            s.tool_call("t", {}, call_id=text, run=pytest.fail),
+            s.model_call({"messages": [{"role": "user", "content": blocks}]}, call=pytest.fail),
+            s.end(error=text),
         ]
         for attempt in attempts:
             with pytest.raises(TooLarge) as refused:
@@ -171,6 +174,27 @@ async def test_two_mib_of_text_are_too_large_before_anything_is_sent(nats_url: s
             assert "secretsecret" not in str(refused.value)
         await s.user_message("still here")
         assert await types(log, s.id) == ["session_started", "user_message"]
+
+
+async def test_twelve_mib_of_text_are_taken_wherever_an_author_puts_them(nats_url: str) -> None:
+    text = 'a "b"\n' * 2_000_000
+    async with connect(nats=nats_url, tenant=TENANT) as log, log.session() as s:
+        await s.user_message(text)
+        await s.append("note", {"deep": [{"er": text}]})
+        await s.checkpoint({"t": text})
+        assert await s.value("v", lambda: [text]) == [text]
+        assert await s.hook("h", text, run=lambda event: event) == text
+        result = await s.tool_call("t", {"x": text}, call_id="c", run=lambda x: x)
+        assert result.output == text
+        asked = {"messages": s.state.messages(), "system": text}
+        await s.model_call(asked, call=lambda **_: {"role": "assistant", "content": text})
+        assert s.state.messages()[1]["content"] == text
+        assert (s.state.saved, await s.value("v", lambda: 0)) == ({"t": text}, [text])
+        assert await s.tool_call("t", {"x": text}, call_id="c", run=pytest.fail) == result
+        await s.compact(text, keep_from=s.state.seq)
+        await s.end(result=text)
+        async for event in log.read(s.id):
+            assert len(event.body) < 1_000
 
 
 async def test_nothing_is_appended_to_a_session_that_has_ended(nats_url: str) -> None:

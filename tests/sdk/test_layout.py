@@ -103,6 +103,8 @@ def test_subjects_in_another_order_are_no_difference() -> None:
         ("FLIGHTLOG_0", "sources", [{"name": "OTHER"}]),
         ("FLIGHTLOG_inbox", "max_age", 5),
         ("FLIGHTLOG_notice", "storage", "memory"),
+        ("FLIGHTLOG_blobs", "max_msgs_per_subject", -1),
+        ("FLIGHTLOG_blobs", "deny_purge", True),
         ("KV_FLIGHTLOG_keys", "max_msgs_per_subject", 2),
     ],
 )
@@ -140,7 +142,10 @@ def test_a_subject_that_is_no_slot_is_refused(text: str) -> None:
         layout.read_layout(found)
 
 
-@pytest.mark.parametrize("name", ["FLIGHTLOG_inbox", "FLIGHTLOG_notice", "KV_FLIGHTLOG_keys"])
+SIDE = ["FLIGHTLOG_inbox", "FLIGHTLOG_notice", "FLIGHTLOG_blobs", "KV_FLIGHTLOG_keys"]
+
+
+@pytest.mark.parametrize("name", SIDE)
 def test_a_missing_stream_beside_the_logs_is_named(name: str) -> None:
     found = [config for config in broker(2) if config["name"] != name]
     with pytest.raises(LayoutRefused, match=f"stream {name} is missing"):

@@ -195,7 +195,7 @@ async def test_a_request_that_is_too_large_is_refused_and_the_session_goes_on(
     nats_url: str,
 ) -> None:
     async with connect(nats=nats_url, tenant=TENANT) as log, log.session() as s:
-        big = ask(s, system="x" * (2 << 20))
+        big = ask(s, model="x" * (2 << 20))
         with pytest.raises(TooLarge, match="model_request") as refused:
             await s.model_call(big, call=pytest.fail)
         assert refused.value.size > refused.value.limit
@@ -205,7 +205,10 @@ async def test_a_request_that_is_too_large_is_refused_and_the_session_goes_on(
         assert (await types(log, s.id))[1:] == ["model_request", "model_response"]
 
 
-@pytest.mark.parametrize("message", ["x" * (2 << 20), object()], ids=["too large", "no JSON form"])
+MANY = {"content": [{"type": "text", "text": "x"}] * 100_000}  # blocks stay in their event
+
+
+@pytest.mark.parametrize("message", [MANY, object()], ids=["too large", "no JSON form"])
 async def test_an_answer_that_cannot_be_recorded_is_an_error_that_is(
     nats_url: str, message: Any
 ) -> None:

@@ -22,9 +22,9 @@ from flightlog import payload as payloads
 from flightlog import subject as names
 from flightlog.answer import Answer, Unclear
 from flightlog.bus import Outgoing
+from flightlog.connecting import connect
 from flightlog.draft import Draft
 from flightlog.event import Control, decode
-from flightlog.log import connect
 from flightlog.nats_bus import NatsBus
 from flightlog.reader import Folded
 from flightlog.snapshot import SESSION
@@ -234,7 +234,9 @@ async def standing(bus: NatsBus, session: str) -> str | None:
 
 async def test_an_event_that_no_message_holds_leaves_no_session(bus: NatsBus) -> None:
     session = names.mint()
-    huge = Draft("user_message", msgspec.Raw(b'{"content":"%s"}' % (b"x" * (2 << 20))))
+    huge = Draft(
+        "user_message", msgspec.Raw(b'{"content":["%s"]}' % b'","'.join([b"x"] * (1 << 20)))
+    )
     with pytest.raises(TooLarge):
         await seal.write_base(bus, TENANT, session, [*drafts(1), huge])
     assert (await fold(bus, session)).presence == "unsealed"

@@ -235,7 +235,7 @@ async def test_an_end_that_is_too_large_is_refused_and_the_session_goes_on(nats_
     async with connect(nats=nats_url, tenant=TENANT) as log:
         async with log.session() as s:
             with pytest.raises(TooLarge):
-                await s.end(result="x" * (2 << 20))
+                await s.end(error="x" * (2 << 20))
             await s.user_message("still here")
             await s.end()
         assert (await types(log, s.id))[1:] == ["user_message", "session_ended"]

@@ -14,7 +14,7 @@ Draw = Callable[..., Any]
 
 TYPES = [*payload.TYPES, "seal", "of_another_version"]
 IDS = ["0", "0", "call_a", "x y", ""]
-TEXTS = st.sampled_from(["", " \n", "hello", "naïve ☃", "$flightlog", "cut \ud83d"])
+TEXTS = st.sampled_from(["", " \n", "hello", 'a "b"\n', "naïve ☃", "$flightlog", "cut \ud83d"])
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | TEXTS | st.just(1.5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),

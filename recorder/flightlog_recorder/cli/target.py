@@ -11,7 +11,7 @@ import typer
 
 from flightlog import FlightlogError, InvalidName, Log, connect
 from flightlog import subject as names
-from flightlog.log import DEFAULT_NATS
+from flightlog.connecting import DEFAULT_NATS
 from flightlog.nats_bus import NatsBus
 from flightlog_recorder.cli.output import Exit, Usage, exit_code, mute, note
 

@@ -1,0 +1,54 @@
+"""Connecting to a tenant's log: what the arguments and the environment name."""
+
+import os
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from flightlog import subject as names
+from flightlog.carry import Redact
+from flightlog.link import CONNECT_TIMEOUT
+from flightlog.log import Log
+from flightlog.nats_bus import connect_bus
+from flightlog.spill import LEAST, THRESHOLD, Limits
+from flightlog.stopping import ending
+from flightlog.store import Store
+
+DEFAULT_NATS = "nats://127.0.0.1:4222"
+
+
+@asynccontextmanager
+async def connect(
+    *,
+    nats: str | None = None,
+    redis: str | None = None,
+    tenant: str | None = None,
+    redact: Redact | None = None,
+    provision: bool | None = None,
+    prefix: str = names.PREFIX,
+    timeout: float = CONNECT_TIMEOUT,
+    blob_threshold: int = THRESHOLD,
+) -> AsyncGenerator[Log]:
+    """Connect to a tenant's log.
+
+    `nats` and `redis` are URLs (several NATS servers with commas); without them
+    `FLIGHTLOG_NATS_URL` and `FLIGHTLOG_REDIS_URL` are taken, then nats://127.0.0.1:4222 and no
+    Redis. Redis only makes resuming fast and `sessions()` possible. `redact` maps each string leaf
+    of every payload before it is encoded; it must be pure and idempotent. `provision=True` creates
+    missing streams; by default only an empty broker on loopback is provisioned. Of payloads above
+    `blob_threshold` bytes the largest texts and values are stored as blobs. Raises
+    `BusUnavailable`, `NotPermitted` or `LayoutRefused` within `timeout` seconds.
+    """
+    env = os.environ
+    redis = redis or env.get("FLIGHTLOG_REDIS_URL")
+    told = tenant if tenant is not None else env.get("FLIGHTLOG_TENANT") or "default"
+    tenant = names.token("tenant", told)
+    url = nats or env.get("FLIGHTLOG_NATS_URL") or DEFAULT_NATS
+    store = Store.connect(redis) if redis else None
+    bus = await connect_bus(url, timeout=timeout, prefix=prefix, provision=provision, echo=False)
+    limits = Limits(blob_threshold, min(LEAST, blob_threshold // 4))
+    log = Log(bus, store, tenant, redact, limits=limits)
+    try:
+        async with ending():
+            yield log
+    finally:
+        await log.close()
