@@ -14,7 +14,7 @@ from nats.aio.subscription import Subscription
 
 from flightlog.bus import Message
 from flightlog.client import Client
-from flightlog.errors import BusUnavailable, NotPermitted
+from flightlog.errors import BusUnavailable, LayoutRefused, NotPermitted
 
 REQUEST_TIMEOUT = 5.0  # seconds for one answer; deadlines above are made of several
 CONNECT_TIMEOUT = 5.0
@@ -180,6 +180,9 @@ class Link:
     def _failure(self, subject: str, exc: Exception) -> Exception:
         if ("publish", subject.lower()) in self._denied:
             return NotPermitted(f"NATS refused to let us publish to {subject}")
+        if isinstance(exc, nats.errors.MaxPayloadError):
+            taken = f"NATS at {self.where} takes messages of {self.max_payload} bytes only"
+            return LayoutRefused(taken, advice="raise its max_payload to 1 MiB")
         inbox = str(self._options["inbox_prefix"]).lower()
         if any(verb == "subscription" and to.startswith(inbox) for verb, to in self._denied):
             return NotPermitted(f"NATS refused to let us receive answers on {inbox}.>")

@@ -365,6 +365,12 @@ async def test_a_bus_without_jetstream_is_told_at_once(make_nats: MakeNats) -> N
     assert started >= began
 
 
+async def test_a_server_that_takes_too_little_at_once_is_named(make_nats: MakeNats) -> None:
+    server = make_nats(extra="max_payload: 2048")
+    with pytest.raises(LayoutRefused, match=r"2048 bytes only; raise its max_payload"):
+        await connect_bus(server.url)
+
+
 def permissions(allowed: str) -> str:
     return f"""authorization {{ users: [
       {{ user: boss, password: {PASSWORD} }}
