@@ -18,6 +18,7 @@ from flightlog_recorder.bench import (
     bed,
     footprint,
     growing,
+    growth,
     memory,
     projecting,
     racing,
@@ -40,6 +41,7 @@ FAMILIES: dict[str, Family] = {
     "growth": growing.rows,
     "memory": memory.rows,
     "footprint": footprint.rows,
+    "growth": growth.rows,
 }
 
 
