@@ -18,13 +18,13 @@ from flightlog_recorder.bench import (
     bed,
     footprint,
     growing,
-    growth,
     memory,
     projecting,
     racing,
     replaying,
     report,
     resuming,
+    snapshotting,
 )
 from flightlog_recorder.bench.bed import Bed, Sizes
 from flightlog_recorder.bench.row import Row
@@ -41,7 +41,7 @@ FAMILIES: dict[str, Family] = {
     "growth": growing.rows,
     "memory": memory.rows,
     "footprint": footprint.rows,
-    "growth": growth.rows,
+    "snapshots": snapshotting.rows,
 }
 
 
