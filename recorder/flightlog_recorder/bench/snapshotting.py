@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from statistics import median
 
 from msgspec import Struct
@@ -37,7 +37,7 @@ class Cost(Struct, frozen=True):
 
 async def rows(bed: Bed) -> AsyncIterator[Row]:
     """Each size by the smallest one: all of it in context, 1 KiB an event."""
-    costs = [cost async for cost in _grow(bed, _sizes(bed))]
+    costs = [cost async for cost in _grow(bed, bed.sizes.lengths)]
     first = costs[0]
     for cost in costs[1:]:
         at = f"at {cost.events:,} events"
@@ -63,11 +63,7 @@ def _row(name: str, first: Cost, measured: float, floor: float, note: str = "") 
     )
 
 
-def _sizes(bed: Bed) -> list[int]:
-    return [1_000, 10_000] + ([100_000] if bed.sizes.large_log >= 1_000_000 else [])
-
-
-async def _grow(bed: Bed, sizes: list[int]) -> AsyncIterator[Cost]:
+async def _grow(bed: Bed, sizes: Sequence[int]) -> AsyncIterator[Cost]:
     if bed.log.store is None:
         raise TypeError("the benchmark's log has no Redis")
     stored = Shelf(bed.log.store, bed.log.tenant, "growing", SESSION.name, SESSION.version)
