@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from flightlog import subject as names
 from flightlog_recorder.bench import reader, script
 from flightlog_recorder.bench.bed import Bed
+from flightlog_recorder.bench.replica import BenchFailed
 from flightlog_recorder.bench.row import Row
 
 FLAT = 1.1  # target, at most
@@ -62,4 +63,6 @@ async def _peak(bed: Bed, verb: str, session: str) -> float:
         env=bed.environment(),
     )
     said, _ = await process.communicate()
+    if process.returncode:
+        raise BenchFailed(f"a process that was to {verb} session {session} failed")
     return int(said) / 1024
