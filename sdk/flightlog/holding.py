@@ -14,7 +14,7 @@ from flightlog.errors import BlobCorrupt, BlobMissing
 from flightlog.event import Event
 from flightlog.held import NOTHING, Held
 from flightlog.segment import Answer, Entry, Results, Said, Sent
-from flightlog.spill import Limits, spill
+from flightlog.spill import SPILLS, Limits, Spilled, spill
 from flightlog.state import SessionState
 
 _SHORTENS = frozenset({"compact", "model_request"})  # events that may drop some of the context
@@ -25,7 +25,7 @@ class Holding:
 
     def __init__(self, blobs: Blobs, limits: Limits) -> None:
         self.blobs = blobs
-        self._limits = replace(limits, chunk=blobs.chunk_size)
+        self._limits = limits
         self._new: dict[str, bytes] = {}
 
     def takes(self, draft: Draft) -> bool:
@@ -34,13 +34,9 @@ class Holding:
 
     async def stow(self, draft: Draft) -> Draft:
         """The draft as it can be appended, what it refers to being stored. Raises as `Blobs`."""
-        if not self.takes(draft):
-            return draft
-        payload, spilled = spill(draft.type, draft.payload, self._limits)
-        for each in spilled:
-            await self.blobs.store(each.blob, each.content)
+        stowed, spilled = await stow(self.blobs, draft, self._limits)
         self._new |= {each.blob.digest: each.content for each in spilled}
-        return replace(draft, payload=payload)
+        return stowed
 
     def after(self, before: SessionState, event: Event, state: SessionState) -> SessionState:
         """The state after an event, with the contents that it needs and no others."""
@@ -86,6 +82,17 @@ class Holding:
     async def unpacked(self, raw: Raw, known: Held = NOTHING) -> Any:
         """The value in the JSON, blobs in place."""
         return carry.unpack(await self.whole(raw, known))
+
+
+async def stow(blobs: Blobs, draft: Draft, limits: Limits = SPILLS) -> tuple[Draft, list[Spilled]]:
+    """The draft as it can be appended, and what it refers to, which is stored."""
+    if len(draft.payload) <= limits.threshold:
+        return draft, []
+    cut = replace(limits, chunk=blobs.chunk_size)
+    payload, spilled = spill(draft.type, draft.payload, cut)
+    for each in spilled:
+        await blobs.store(each.blob, each.content)
+    return replace(draft, payload=payload), spilled
 
 
 def needed(state: SessionState) -> Iterator[Blob]:

@@ -44,7 +44,7 @@ from flightlog.keys import MadeBy
 from flightlog.opening import Opened, Wanted
 from flightlog.reader import Folded
 from flightlog.session import Session
-from flightlog.spill import Limits
+from flightlog.spill import SPILLS, Limits
 from flightlog.state import SessionState
 from flightlog.stopping import SIGNALS, heeding
 from flightlog.store import Store
@@ -54,7 +54,6 @@ from flightlog.usage import Usage
 OnLive = Literal["takeover", "refuse"]
 
 OPEN_DEADLINE = 30.0  # seconds for opening a session, fencing included, listening apart
-SPILLS = Limits()
 
 
 class Log:

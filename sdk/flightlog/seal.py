@@ -16,16 +16,19 @@ from flightlog import clock, control, keys
 from flightlog import event as events
 from flightlog import subject as names
 from flightlog.appender import Appender
+from flightlog.blob import Blobs
 from flightlog.bus import Bus, Message
 from flightlog.chain import Head
-from flightlog.draft import Offered
+from flightlog.draft import Draft, Offered
 from flightlog.errors import (
     Fenced,
     InvalidEvent,
     SessionPurged,
 )
 from flightlog.event import Control, Event
+from flightlog.holding import stow
 from flightlog.keys import Entry
+from flightlog.layout import BLOB_STREAM
 from flightlog.writer import BATCH_BYTES, BATCH_EVENTS, Writer
 
 STILL = 5.0  # seconds without a new message after which the author of a base is taken for dead
@@ -101,7 +104,7 @@ async def write_base(
     )
     appender = Appender(bus, subject, stream, writer, _nobody_listens)
     try:
-        async for group in _groups(drafts):
+        async for group in _groups(_stowed(Blobs(bus, tenant, session), drafts)):
             await asyncio.gather(*(appender.append(each, deadline=deadline) for each in group))
     finally:
         await appender.close()
@@ -113,12 +116,10 @@ def _nobody_listens(_: Event) -> None:
     """A base has no live event: nobody is told of it."""
 
 
-async def _groups(
-    drafts: Iterable[Offered] | AsyncIterable[Offered],
-) -> AsyncIterator[list[Offered]]:
+async def _groups(drafts: AsyncIterable[Offered]) -> AsyncIterator[list[Offered]]:
     group: list[Offered] = []
     size = 0
-    async for draft in _each(drafts):
+    async for draft in drafts:
         if group and (len(group) == BATCH_EVENTS or size + draft.size > BATCH_BYTES):
             yield group
             group, size = [], 0
@@ -126,6 +127,14 @@ async def _groups(
         size += draft.size
     if group:
         yield group
+
+
+async def _stowed(
+    blobs: Blobs, drafts: Iterable[Offered] | AsyncIterable[Offered]
+) -> AsyncIterator[Offered]:
+    """The drafts, blobs of their own being stored; a copy refers to what its author copied."""
+    async for draft in _each(drafts):
+        yield (await stow(blobs, draft))[0] if isinstance(draft, Draft) else draft
 
 
 async def _each(drafts: Iterable[Offered] | AsyncIterable[Offered]) -> AsyncIterator[Offered]:
@@ -176,7 +185,14 @@ async def abandon(
     for entry in entries:
         await keys.release(bus, entry)
     await bus.purge(stream, subject, below=base.sequence)
+    await _drop_blobs(bus, tenant, session)
     return True
+
+
+async def _drop_blobs(bus: Bus, tenant: str, session: str) -> None:
+    blobs = names.blob_subject(tenant, session, "*", prefix=bus.layout.prefix)
+    if (last := await bus.last(BLOB_STREAM, blobs)) is not None:
+        await bus.purge(BLOB_STREAM, blobs, below=last.sequence + 1)
 
 
 def _place(bus: Bus, tenant: str, session: str) -> tuple[str, str]:

@@ -57,6 +57,9 @@ class Limits(Struct, frozen=True):
     chunk: int = chunk.SIZE
 
 
+SPILLS = Limits()
+
+
 class Spilled(Struct, frozen=True):
     """A content that must be stored before the event that refers to it."""
 

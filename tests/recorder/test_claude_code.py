@@ -387,14 +387,14 @@ def test_a_second_call_of_one_id_in_one_message_is_kept_and_flagged(tmp_path: Pa
 def test_what_one_message_cannot_hold_is_shortened_in_place_and_whole_in_pieces(
     tmp_path: Path,
 ) -> None:
-    image = {"type": "image", "source": {"type": "base64", "data": "iVBO" * 400_000}}
+    image = {"type": "image", "source": {"type": "base64", "media_type": "iVBO" * 400_000}}
     path = written(tmp_path, said("u", [image, {"type": "text", "text": "see"}]), said("v", "b"))
     whole = read_claude_code(path, limit=10_000_000).drafts[0].payload
     imported = read_claude_code(path)
     assert imported.report.largest <= 1_000_000
     shown, text = bodies(imported, "user_message")[0]["content"]
-    assert (shown["type"], text["text"]) == ("text", "see")
-    assert shown["text"].startswith("[image of 1600000 characters")
+    assert (shown["type"], text["text"]) == ("image", "see")
+    assert "characters left out" in shown["source"]["media_type"]
     parts = bodies(imported, KEPT)
     assert [(part["of"], part["part"], part["parts"]) for part in parts] == [
         (2, n, 3) for n in (1, 2, 3)

@@ -24,7 +24,7 @@ def bus_of(log: Log) -> NatsBus:
 async def recorded(log: Log, key: str = "k") -> str:
     async with log.session(key=key) as session:
         await session.user_message("hello")
-        await session.checkpoint({"n": 1})
+        await session.checkpoint({"n": "large" * 100_000})
         return session.id
 
 
@@ -33,6 +33,7 @@ def test_the_key_goes_first_and_the_tombstone_before_anything_is_deleted() -> No
     assert next_step(Seen(live=9, live_count=3, digest="d")) == Bury(9, "d")
     assert next_step(Seen(live=10, live_count=4, is_buried=True, base=5)) == Clear("live", 10)
     assert next_step(Seen(live=10, live_count=1, is_buried=True, base=5)) == Clear("base", 6)
+    assert next_step(Seen(live=10, live_count=1, is_buried=True, blobs=3)) == Clear("blob", 4)
     assert next_step(Seen(live=10, live_count=1, is_buried=True, inbox=7)) == Clear("inbox", 8)
     buried = Seen(live=10, live_count=4, is_buried=True, is_held=True)
     assert next_step(buried) == ReleaseKey()
@@ -44,7 +45,7 @@ async def test_a_purged_session_is_gone_and_its_key_mints_anew(nats_url: str) ->
         session = await recorded(log)
         await log.say(session, "a secret in the inbox")
         done = await purge(log, bus_of(log), session, reason=WHY)
-        assert done.messages == 5  # four events and the inbox item
+        assert done.messages == 6  # four events, a chunk of a blob and the inbox item
         with pytest.raises(SessionPurged):
             await log.state(session)
         with pytest.raises(SessionPurged):
@@ -91,7 +92,7 @@ async def test_after_the_tombstones_end_a_late_writer_is_refused_all_the_same(
             await log.state(session.id)
 
 
-@pytest.mark.parametrize("steps", range(4))
+@pytest.mark.parametrize("steps", range(5))
 async def test_a_purge_that_crashed_after_any_step_is_finished(
     nats_url: str, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,7 +124,7 @@ async def test_a_purge_that_crashed_after_any_step_is_finished(
         else:
             await purge(log, bus, session, reason=WHY)
         seen = await look(log, bus, session)
-        assert (seen.is_buried, seen.live_count, seen.inbox) == (True, 1, 0)
+        assert (seen.is_buried, seen.live_count, seen.inbox, seen.blobs) == (True, 1, 0, 0)
         assert await log.look_up("k") is None
         assert [found async for found in unfinished(log, bus)] == []
 

@@ -4,8 +4,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from msgspec import Raw
 
 from flightlog import carry
+from flightlog.spill import SPILLS, spill
 from flightlog_recorder.importer import oversize
 from flightlog_recorder.importer.draft import Draft
 from flightlog_recorder.importer.report import Report
@@ -72,9 +74,12 @@ class Drafts:
         self.add(KEPT, {**kept, "why": why}, Record(-1, line.number, line.offset, {}))
 
     def close(self, *, limit: int) -> list[Draft]:
-        """Hand over the drafts; those above `limit` bytes are shortened, their pieces come last."""
+        """Hand over the drafts; texts that are too large for an event will become blobs.
+
+        What stays above `limit` bytes even so is shortened, its pieces come last.
+        """
         for index in range(len(self._drafts)):
-            if len(bytes(self._drafts[index].payload)) > limit:
+            if len(_left(self._drafts[index])) > limit:
                 self._split(index, limit)
         for draft in self._drafts:
             self._report.count("events", draft.type)
@@ -91,6 +96,11 @@ class Drafts:
             piece = {"line": draft.line, "kind": "piece", "of": self.seq(index), "raw": raw}
             payload = carry.pack({**piece, "part": part, "parts": len(parts)})
             self._drafts.append(Draft(type=KEPT, payload=payload, ts=draft.ts, line=draft.line))
+
+
+def _left(draft: Draft) -> Raw:
+    """What of the payload an event will hold."""
+    return spill(draft.type, draft.payload, SPILLS)[0]
 
 
 def place(record: Record) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from flightlog.errors import (
     NoSuchSession,
 )
 from flightlog.event import Control, Event
-from flightlog.layout import INBOX_STREAM, NOTICE_STREAM
+from flightlog.layout import BLOB_STREAM, INBOX_STREAM, NOTICE_STREAM
 from flightlog.log import Log
 from flightlog.nats_bus import NatsBus
 from flightlog_recorder.purge.consumers import behind
@@ -126,6 +126,8 @@ async def _bury(log: Log, bus: NatsBus, session: str, step: Bury, reason: Reason
 async def _clear(log: Log, bus: NatsBus, session: str, place: str, below: int) -> int:
     prefix, tenant, stream = bus.layout.prefix, log.tenant, bus.layout.stream_of(session)
     match place:
+        case "blob":
+            stream, subject = BLOB_STREAM, names.blob_subject(tenant, session, "*", prefix=prefix)
         case "inbox":
             stream, subject = INBOX_STREAM, names.inbox_subject(tenant, session, "*", prefix=prefix)
         case "notice":
@@ -142,11 +144,13 @@ async def look(log: Log, bus: NatsBus, session: str) -> Seen:
     base = names.log_subject(log.tenant, session, "base", prefix=prefix)
     inbox = names.inbox_subject(log.tenant, session, "*", prefix=prefix)
     notice = names.notice_subject(log.tenant, session, prefix=prefix)
-    last, below, asked, told = await asyncio.gather(
+    blob = names.blob_subject(log.tenant, session, "*", prefix=prefix)
+    last, below, asked, told, kept = await asyncio.gather(
         bus.last(stream, live),
         bus.last(stream, base),
         bus.last(INBOX_STREAM, inbox),
         bus.last(NOTICE_STREAM, notice),
+        bus.last(BLOB_STREAM, blob),
     )
     found = _decoded(last or below)
     return Seen(
@@ -155,6 +159,7 @@ async def look(log: Log, bus: NatsBus, session: str) -> Seen:
         base=below.sequence if below else 0,
         inbox=asked.sequence if asked else 0,
         notices=told.sequence if told else 0,
+        blobs=kept.sequence if kept else 0,
         is_buried=last is not None and isinstance(found, Control) and found.type == "tombstone",
         digest=found.digest if isinstance(found, Event) else None,
     )

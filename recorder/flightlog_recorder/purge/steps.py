@@ -17,6 +17,7 @@ class Seen(Struct, frozen=True):
     base: int = 0
     inbox: int = 0
     notices: int = 0
+    blobs: int = 0
     is_buried: bool = False
     is_held: bool = False
     digest: str | None = None
@@ -55,7 +56,8 @@ def next_step(seen: Seen) -> Step:
         return Bury(seen.live, seen.digest)
     if seen.live_count > 1:
         return Clear("live", seen.live)
-    for place, last in (("base", seen.base), ("inbox", seen.inbox), ("notice", seen.notices)):
+    beside = (("blob", seen.blobs), ("inbox", seen.inbox), ("notice", seen.notices))
+    for place, last in (("base", seen.base), *beside):
         if last:
             return Clear(place, last + 1)
     return Done()

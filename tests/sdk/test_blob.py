@@ -1,0 +1,283 @@
+"""Blobs on a real broker: what is stored comes back, and what is damaged is named."""
+
+import io
+import json
+import random
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from backports import zstd
+
+from flightlog import (
+    Blob,
+    BlobCorrupt,
+    BlobMissing,
+    FlightlogError,
+    Log,
+    LogFull,
+    TooLarge,
+    carry,
+    chunk,
+    connect,
+    stand_in,
+    zstd_frame,
+)
+from flightlog import subject as names
+from flightlog.answer import Acked
+from flightlog.blob import Blobs
+from flightlog.bus import Outgoing
+from flightlog.layout import BLOB_STREAM
+from flightlog.nats_bus import NatsBus, connect_bus
+
+TENANT, SESSION = "acme", "sess_1"
+WORDS = 'he said "hi" to me\n' * 200_000  # 3.8 MB: 8 chunks
+
+
+async def replaced(bus: Any, digest: str, body: bytes, *, session: str = SESSION) -> None:
+    """Store other bytes as the chunk of that digest, as nobody should."""
+    subject = names.blob_subject(TENANT, session, digest)
+    last = await bus.last(BLOB_STREAM, subject)
+    expected = last.sequence if last else 0
+    answer = await bus.append(subject, [Outgoing(body, {})], expected=expected, timeout=5)
+    assert isinstance(answer, Acked)
+
+
+async def removed(bus: NatsBus, digest: str) -> None:
+    assert await bus.purge(BLOB_STREAM, names.blob_subject(TENANT, SESSION, digest), below=2**50)
+
+
+async def chunks_of(bus: NatsBus) -> int:
+    return sum([len(page) async for page in bus.subjects(BLOB_STREAM)])
+
+
+@pytest.mark.parametrize("size", [0, 1, chunk.SIZE - 1, chunk.SIZE, chunk.SIZE + 1, 3_000_001])
+async def test_what_is_put_or_written_comes_back_equal(nats_url: str, size: int) -> None:
+    content = random.Random(size).randbytes(size)
+    async with await connect_bus(nats_url) as bus:
+        blobs = Blobs(bus, TENANT, SESSION)
+        put, written = await blobs.put(content), await blobs.write(io.BytesIO(content))
+        assert put == written == await blobs.write(stream(content, 700_000))
+        assert await blobs.read(put) == content
+        assert (put.size, put.digest) == (size, chunk.digest_of(content))
+        assert (put.index is None) == (size <= chunk.SIZE)
+
+
+async def stream(content: bytes, step: int) -> AsyncIterator[bytes]:
+    for at in range(0, len(content), step):
+        yield content[at : at + step]
+
+
+async def test_equal_content_is_stored_once(nats_url: str) -> None:
+    async with await connect_bus(nats_url) as bus:
+        blob = await Blobs(bus, TENANT, SESSION).put(b"x" * 3_000_000)
+        before = await chunks_of(bus)
+        assert await Blobs(bus, TENANT, SESSION).put(b"x" * 3_000_000) == blob
+        assert before == await chunks_of(bus) == 3  # one full chunk, the last, the index
+
+
+async def test_a_damaged_chunk_is_stored_anew_by_who_stores_the_content_again(
+    nats_url: str,
+) -> None:
+    async with await connect_bus(nats_url) as bus:
+        blob = await Blobs(bus, TENANT, SESSION).put(b"content")
+        await replaced(bus, blob.digest, b"garbage")
+        assert await Blobs(bus, TENANT, SESSION).put(b"content") == blob
+        assert await Blobs(bus, TENANT, SESSION).read(blob) == b"content"
+
+
+class Sized(bytes):
+    """Two gigabytes, as far as anybody asks."""
+
+    def __len__(self) -> int:
+        return 2 << 30
+
+
+class Sparse(io.BytesIO):
+    """A file of two gigabytes that nobody reads."""
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        return 2 << 30 if whence == io.SEEK_END else super().seek(offset, whence)
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        raise AssertionError(f"{size} bytes were read")
+
+
+async def endless() -> AsyncIterator[bytes]:
+    part = bytes(64 << 20)
+    while True:
+        yield part
+
+
+async def test_two_gibibytes_are_refused_before_anything_is_sent(nats_url: str) -> None:
+    async with await connect_bus(nats_url) as bus:
+        blobs = Blobs(bus, TENANT, SESSION)
+        for attempt in (blobs.put(Sized()), blobs.write(Sparse())):
+            with pytest.raises(TooLarge, match="2147483648 bytes, the limit is 1073741824"):
+                await attempt
+        assert await chunks_of(bus) == 0
+
+
+async def test_a_full_blob_stream_is_named_and_nothing_refers_to_what_it_lacks(
+    nats_url: str,
+) -> None:
+    async with connect(nats=nats_url, tenant=TENANT) as log:
+        async with log.session(key="k") as s:
+            await resize(log.bus, 100_000)
+            with pytest.raises(LogFull, match=BLOB_STREAM):
+                await s.user_message(random.Random(1).randbytes(400_000).hex())
+            await s.user_message("still here")
+            await resize(log.bus, -1)
+            await s.user_message(WORDS)
+        state = await log.state(s.id)
+        assert [m["content"] for m in state.messages()] == ["still here", WORDS]
+
+
+async def resize(bus: Any, max_bytes: int) -> None:
+    info = await bus.api(f"STREAM.INFO.{BLOB_STREAM}")
+    config = info["config"] | {"max_bytes": max_bytes}
+    assert "error" not in await bus.api(f"STREAM.UPDATE.{BLOB_STREAM}", json.dumps(config).encode())
+
+
+async def spilled(log: Log) -> tuple[str, Blob]:
+    async with log.session() as s:
+        await s.user_message("before")
+        await s.user_message(WORDS)
+        await s.user_message("after")
+    async for event in log.read(s.id):
+        if event.type == "user_message" and isinstance(event.payload["content"], Blob):
+            return s.id, event.payload["content"]
+    raise AssertionError("nothing was spilled")
+
+
+def bomb(size: int) -> bytes:
+    return zstd.compress(bytes(size))
+
+
+def undeclared(size: int, window_log: int) -> bytes:
+    compressor = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: window_log})
+    return compressor.compress(bytes(size)) + compressor.flush()
+
+
+DAMAGE: dict[str, tuple[bytes, str]] = {
+    "another content": (zstd_frame.pack(b"another"), "another digest"),
+    "no frame": (b"garbage", "no zstd frame"),
+    "a cut frame": (bomb(1000)[:-2], "zstd frame"),
+    "two frames": (bomb(10) + bomb(10), "one whole zstd frame"),
+    "a bomb": (bomb(64 << 20), "declares more than"),
+    "a bomb that does not say so": (undeclared(64 << 20, 17), "holds more than"),
+    "a frame that wants a large window": (undeclared(64 << 20, 24), "no zstd frame"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("where", ["chunk", "index"])
+async def test_a_damaged_chunk_is_named_and_the_rest_of_the_session_can_be_read(
+    nats_url: str, damage: str, where: str
+) -> None:
+    body, why = DAMAGE[damage]
+    async with connect(nats=nats_url, tenant=TENANT) as log:
+        session, blob = await spilled(log)
+        assert blob.index is not None
+        listed = await Blobs(log.bus, TENANT, session).listed(blob)
+        await replaced(
+            log.bus, listed[2] if where == "chunk" else blob.index, body, session=session
+        )
+        state = await named(log, session, BlobCorrupt, why)
+        assert (state.seq, state.status) == (5, "suspended")
+        async with log.session(id=session) as again:
+            await again.user_message("it can be written, too")
+            await again.compact("what was said", keep_from=again.state.seq)
+            assert len(again.state.messages()) == 2
+
+
+async def named(log: Log, session: str, kind: type[FlightlogError], why: str) -> Any:
+    """Every way to the content names the damage; all else of the session can be read."""
+    seen = [event async for event in log.read(session)]
+    state = await log.state(session)
+    with pytest.raises(kind, match=session) as refused:
+        state.messages()
+    assert why in str(refused.value)
+    for event in seen:
+        if event.type == "user_message" and isinstance(event.payload["content"], Blob):
+            with pytest.raises(kind, match=session):
+                await log.payload(event)
+            with pytest.raises(kind):
+                _ = [piece async for piece in log.blob(session, event.payload["content"])]
+        else:
+            await log.payload(event)
+    assert [event.seq for event in seen] == [1, 2, 3, 4, 5]
+    return state
+
+
+async def test_a_missing_chunk_is_named(nats_url: str) -> None:
+    async with connect(nats=nats_url, tenant=TENANT) as log:
+        session, blob = await spilled(log)
+        subject = names.blob_subject(TENANT, session, str(blob.index))
+        await log.bus.purge(BLOB_STREAM, subject, below=2**50)
+        await named(log, session, BlobMissing, "has no blob")
+
+
+async def test_chunks_in_another_order_or_number_are_not_the_content(nats_url: str) -> None:
+    content = random.Random(7).randbytes(3 * chunk.SIZE)
+    async with await connect_bus(nats_url) as bus:
+        blobs = Blobs(bus, TENANT, SESSION)
+        blob = await blobs.put(content)
+        listed = await blobs.listed(blob)
+        for other in (listed[::-1], listed[:-1], [*listed, listed[0]], listed[:1] * 2**14):
+            index = await blobs.put(chunk.index(other))
+            forged = Blob(blob.digest, blob.size, "bytes", index.digest)
+            with pytest.raises(BlobCorrupt, match="other content"):
+                await blobs.read(forged)
+        with pytest.raises(BlobCorrupt, match="other content"):
+            await blobs.read(Blob("0" * 64, blob.size, "bytes", blob.index))
+        odd = await blobs.put(b"33 bytes are no words of 32 each!")
+        with pytest.raises(BlobCorrupt, match="no index"):
+            await blobs.read(Blob(blob.digest, blob.size, "bytes", odd.digest))
+
+
+async def test_a_blob_of_another_session_is_missing_here(nats_url: str) -> None:
+    async with connect(nats=nats_url, tenant=TENANT) as log:
+        session, blob = await spilled(log)
+        async with log.session() as other:
+            await other.append("note", {"stolen": blob})
+            with pytest.raises(BlobMissing, match=other.id):
+                _ = [piece async for piece in log.blob(other.id, blob)]
+        assert session != other.id
+
+
+@pytest.mark.parametrize("bad", ["*", ">", "a.b", "A" * 64, "0" * 63])
+def test_a_digest_that_is_none_becomes_no_subject(bad: str) -> None:
+    raw = json.dumps({"$flightlog": "blob", "value": {"digest": bad, "size": 1}}).encode()
+    assert not isinstance(carry.unpack(raw), Blob)
+
+
+async def test_a_fork_has_its_own_blobs(nats_url: str) -> None:
+    async with connect(nats=nats_url, tenant=TENANT) as log:
+        session, _ = await spilled(log)
+        fork = await log.fork(session)
+        subject = names.blob_subject(TENANT, session, "*")
+        assert await log.bus.purge(BLOB_STREAM, subject, below=2**50)
+        assert (await log.state(fork)).messages()[1]["content"] == WORDS
+
+
+async def test_what_is_attached_stays_apart_from_the_messages(nats_url: str) -> None:
+    content = random.Random(3).randbytes(2_000_000)
+    async with connect(nats=nats_url, tenant=TENANT) as log, log.session() as s:
+        blob = await s.attach(io.BytesIO(content))
+        assert await s.value("v", lambda: {"file": blob}) == {"file": blob}
+        await s.user_message([{"type": "document", "file": blob}])
+        assert s.state.messages() == [
+            {"role": "user", "content": [{"type": "document", "file": blob}]}
+        ]
+        assert b"".join([piece async for piece in log.blob(s.id, blob)]) == content
+
+
+def test_what_stands_in_is_as_deep_as_it_was_made() -> None:
+    blob = Blob("0" * 64, 9, "text", "1" * 64, "data:;base64,")
+    text = stand_in.of(blob)
+    assert stand_in.unnested(stand_in.nested(text)) == text
+    assert stand_in.blobs(text.encode()) == [Blob("0" * 64, 9, "text", "1" * 64)]
+    assert stand_in.made_whole(stand_in.nested(text).encode(), lambda _: '"') == (
+        b'data:;base64,\\\\\\"'
+    )
