@@ -10,7 +10,8 @@ import msgspec
 import typer
 
 from flightlog import Event, InvalidValue
-from flightlog_recorder.cli import replayed, target
+from flightlog_recorder.cli import checking, replayed, target
+from flightlog_recorder.cli.checking import Wanted
 from flightlog_recorder.cli.output import Exit, Usage, note, show_json
 from flightlog_recorder.cli.target import Json, Target
 from flightlog_recorder.replay import compare, effects, player, request, tape, terminal
@@ -63,20 +64,50 @@ def command(
         str | None,
         typer.Option("--compare", metavar="OTHER", help="Where this session and another part."),
     ] = None,
+    check: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:PROJECTION", help="Run it over the log; 'session' is ours."),
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(metavar="FILE|MODULE:PROJECTION", help="Which states --check must give."),
+    ] = None,
+    record: Annotated[
+        Path | None, typer.Option(help="With --check: write the states, for --against.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="With --check: all sessions.")] = False,
     json: Json = False,
 ) -> None:
     """Go back to any point of a session: its events, its state, what changed, what was sent.
 
-    Nothing is executed, nobody is notified, nothing is written.
+    Nothing is executed, nobody is notified, nothing is written. --check is the gate for a
+    deployment: exit code 1 and the first event after which a state is another one.
     """
     asked = Asked(session=session, key=key, file=file, until=until, since=since, json=json)
     choice = _choice(type, tool, grep, errors=errors)
     where = target.of(context)
-    one = [name for name, given in _ways(diff, step, model, other).items() if given]
+    ways = {"--diff": diff, "--step": step or None, "--request": model, "--compare": other}
+    ways["--check"] = check
+    one = [name for name, given in ways.items() if given is not None]
     if len(one) > 1:
         target.stop(Usage(f"give one of {', '.join(one)}"))
     if one and not choice.is_all:
         target.stop(Usage(f"--type, --tool, --grep and --errors list events: not with {one[0]}"))
+    if check is None and (against is not None or record is not None or every):
+        target.stop(Usage("--against, --record and --all go with --check"))
+    if check is not None:
+        wanted = Wanted(
+            session=session,
+            key=key,
+            file=file,
+            every=every,
+            until=until,
+            projection=check,
+            against=against,
+            record=record,
+            json=json,
+        )
+        target.run(checking.run(where, wanted))
     if step:
         target.run(_step(where, asked))
     if diff is not None:
@@ -101,15 +132,6 @@ def _choice(
     return Choice(
         types=frozenset(types or ()), tools=frozenset(tools or ()), words=found, errors=errors
     )
-
-
-def _ways(diff: str | None, step: bool, model: int | None, other: str | None) -> dict[str, bool]:
-    return {
-        "--diff": diff is not None,
-        "--step": step,
-        "--request": model is not None,
-        "--compare": other is not None,
-    }
 
 
 def _range(text: str) -> tuple[int, int]:

@@ -103,10 +103,10 @@ def show_diff(
     if (left := len(events) - LISTED) > 0:
         say((f"        and {plural(left, 'more event')}", "dim"))
     if len(events) == 1:
-        _show(strip.payload(events[0], most=40), indent=" " * 8)
+        show_lines(strip.payload(events[0], most=40), indent=" " * 8)
     say("")
     say((printable(f"{summary.headline(before)}  ->  {summary.headline(after)}"), "bold"))
-    _show(strip.changes(picture.changes(before, after)))
+    show_lines(strip.changes(picture.changes(before, after)))
 
 
 def show_diff_json(
@@ -150,7 +150,7 @@ def show_request(proved: Proved, *, json: bool) -> None:
         )
         return
     if is_terminal():
-        _show(strip.value(msgspec.Raw(proved.body)))
+        show_lines(strip.value(msgspec.Raw(proved.body)))
     else:
         sys.stdout.buffer.write(proved.body + b"\n")
         sys.stdout.buffer.flush()
@@ -173,7 +173,7 @@ def show_parting(one: Tape, other: Tape, parting: Parting) -> None:
             show_event(event)
     if parting.changes:
         say("")
-        _show(strip.payload_changes(parting.changes))
+        show_lines(strip.payload_changes(parting.changes))
 
 
 def _goes_on(tape: Tape, same: int) -> str:
@@ -201,6 +201,7 @@ def show_parting_json(one: Tape, other: Tape, parting: Parting) -> None:
     )
 
 
-def _show(lines: Sequence[Strip], *, indent: str = "") -> None:
+def show_lines(lines: Sequence[Strip], *, indent: str = "") -> None:
+    """Lines as they are, masked; a terminal gets as much of each as fits."""
     for line in lines:
         say_briefly(indent, (printable(line.text), line.style))

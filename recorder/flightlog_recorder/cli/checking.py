@@ -1,0 +1,162 @@
+"""`flightlog replay --check`: a projection run over recorded logs, the gate for a deployment."""
+
+import contextlib
+from collections.abc import AsyncIterator, Generator
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from flightlog import Log
+from flightlog_recorder.cli import replayed, target
+from flightlog_recorder.cli.output import (
+    Exit,
+    Usage,
+    note,
+    number,
+    plural,
+    printable,
+    say,
+    show_json_line,
+)
+from flightlog_recorder.cli.target import Target
+from flightlog_recorder.replay import strip, tape
+from flightlog_recorder.replay.check import Checked, Divergence, check
+from flightlog_recorder.replay.exported import FileSource
+from flightlog_recorder.replay.projection import AnyProjection, load
+from flightlog_recorder.replay.recording import Recorder, Recording
+from flightlog_recorder.replay.source import LiveSource
+from flightlog_recorder.replay.tape import Tape
+from flightlog_recorder.verify import sessions
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be checked, and against what."""
+
+    session: str | None
+    key: str | None
+    file: Path | None
+    every: bool
+    until: int | None
+    projection: str
+    against: str | None
+    record: Path | None
+    json: bool
+
+
+async def run(where: Target, wanted: Wanted) -> Exit:
+    """Check each session up to its first divergence; `PROBLEM` if there is one."""
+    _refuse(wanted)
+    projection, against = load(wanted.projection), _against(wanted.against)
+    found: list[Checked] = []
+    damaged = False
+    with _recorder(wanted.record) as recorder:
+        async for each in _tapes(where, wanted):
+            events = each.events(until=wanted.until)
+            checked = await check(
+                each.session, events, projection, against=against, recorder=recorder
+            )
+            damaged = damaged or each.damage is not None
+            found.append(checked)
+            _tell(each, checked, against, json=wanted.json)
+    if len(found) != 1 and not wanted.json:
+        _conclude(found)
+    diverged = any(each.divergence is not None for each in found)
+    return Exit.PROBLEM if diverged or damaged else Exit.FINE
+
+
+def _against(text: str | None) -> AnyProjection | Recording | None:
+    if text is None:
+        return None
+    if ":" in text or not Path(text).exists():
+        return load(text)
+    return Recording(Path(text))
+
+
+@contextlib.contextmanager
+def _recorder(path: Path | None) -> Generator[Recorder | None]:
+    if path is None:
+        yield None
+        return
+    file: IO[bytes]
+    with path.open("xb") as file:
+        yield Recorder(file)
+    note(f"recorded the states in {path.name}")
+
+
+async def _tapes(where: Target, wanted: Wanted) -> AsyncIterator[Tape]:
+    if wanted.file is not None:
+        yield await tape.opened(FileSource(wanted.file))
+        return
+    async with where.log() as log:
+        async for session in _sessions(log, wanted):
+            try:
+                found = await tape.opened(LiveSource(log, session), at=0)
+            except LookupError as exc:  # a fork or import that is not done, or is purged meanwhile
+                note(str(exc))
+            else:
+                yield found
+
+
+async def _sessions(log: Log, wanted: Wanted) -> AsyncIterator[str]:
+    if not wanted.every:
+        yield await target.session_id(log, wanted.session, key=wanted.key)
+        return
+    async for page in sessions(target.bus_of(log), log.tenant):
+        for session in page:
+            yield session
+
+
+def _tell(
+    each: Tape, checked: Checked, against: AnyProjection | Recording | None, *, json: bool
+) -> None:
+    if json:
+        show_json_line(_document(each, checked))
+        return
+    if each.damage is not None:
+        note(each.damage)
+    divergence = checked.divergence
+    if divergence is not None:
+        _tell_divergence(checked.session, divergence)
+        return
+    same = f", {number(checked.compared)} compared" if against is not None else ""
+    say(("ok  ", "green"), checked.session, f"  {plural(checked.events, 'event')}{same}")
+
+
+def _tell_divergence(session: str, divergence: Divergence) -> None:
+    where = f"at seq {number(divergence.seq)} ({printable(divergence.type)})"
+    say(("diverges  ", "bold red"), session, f"  {where}: {divergence.why}")
+    replayed.show_lines(strip.payload_changes(divergence.changes, most=40), indent="    ")
+
+
+def _conclude(found: list[Checked]) -> None:
+    diverged = sum(1 for each in found if each.divergence is not None)
+    events = sum(each.events for each in found)
+    told = f"{plural(len(found), 'session')}, {plural(events, 'event')}"
+    say(f"{told}: {plural(diverged, 'diverges', 'diverge') if diverged else 'all the same'}")
+
+
+def _document(each: Tape, checked: Checked) -> dict[str, Any]:
+    divergence = checked.divergence
+    return {
+        "session": checked.session,
+        "events": checked.events,
+        "compared": checked.compared,
+        "damage": each.damage,
+        "divergence": None
+        if divergence is None
+        else {
+            "seq": divergence.seq,
+            "type": divergence.type,
+            "why": divergence.why,
+            "changes": [replayed.change_document(change) for change in divergence.changes],
+        },
+    }
+
+
+def _refuse(wanted: Wanted) -> None:
+    named = [wanted.session, wanted.key, wanted.file, wanted.every or None]
+    if sum(each is not None for each in named) != 1:
+        raise Usage("name one session, its --key, a --file, or --all")
+    if wanted.record is not None and wanted.record.exists():
+        raise Usage("--record names a file that is there already; a recording is never overwritten")
