@@ -1,6 +1,12 @@
-"""The thin IO around the writer: one queue, one task that drains it, one future per append."""
+"""The thin IO around the writer: one queue, one future per append, one at a time who sends.
+
+Who appends to an idle queue sends himself: a task for it would come two turns of the loop later.
+The rest is a task's: what the first answer does not settle, what is queued meanwhile, drafts that
+are joined, and all of it while appends come in groups: a turn later there is more to send at once.
+"""
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -9,6 +15,7 @@ import msgspec
 
 from flightlog import clock
 from flightlog import payload as payloads
+from flightlog.answer import Unclear
 from flightlog.bus import Bus
 from flightlog.draft import Offered
 from flightlog.errors import BusUnavailable, FlightlogError, NotPermitted, TooLarge
@@ -39,6 +46,8 @@ class Appender:
         self._queued_bytes = 0
         self._moved = asyncio.Event()  # set whenever something left the queue
         self._task: asyncio.Task[None] | None = None
+        self._leading: asyncio.Timeout | None = None  # the scope of an append that sends itself
+        self._grouped = False  # what was stored last left as a batch
         self.error: FlightlogError | None = None
         self.trouble = ""
 
@@ -50,17 +59,19 @@ class Appender:
         """
         self._check(draft)
         try:
-            async with asyncio.timeout(deadline):
-                return await self._stored(draft)
+            async with asyncio.timeout(deadline) as scope:
+                return await self._stored(draft, scope)
         except TimeoutError:
-            raise self._unavailable(self.trouble or "no ack in time") from None
+            raise self.error or self._unavailable(self.trouble or "no ack in time") from None
 
     def _unavailable(self, why: str) -> BusUnavailable:
         return BusUnavailable(f"stream {self._stream}", why, session=self.writer.session)
 
-    async def _stored(self, draft: Offered) -> Event:
+    async def _stored(self, draft: Offered, scope: asyncio.Timeout) -> Event:
         future = await self._enqueue(draft)
         try:
+            if not self._sending:
+                await self._start(draft, scope)
             return await future
         except asyncio.CancelledError:
             self._withdraw(draft, future)
@@ -81,15 +92,14 @@ class Appender:
         self._waiting.append((draft, future))
         self._queued_bytes += draft.size
         self.writer.offer(draft)
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._drain(), name="flightlog-append")
         return future
 
     def _withdraw(self, draft: Offered, future: asyncio.Future[Event]) -> None:
         future.cancel()
-        if self.writer.withdraw(draft):
+        if future.cancelled() and self.writer.withdraw(draft):
             self._waiting.remove((draft, future))
             self._queued_bytes -= draft.size
+            self._moved.set()
 
     async def overtaken(self) -> FlightlogError | None:
         """Look behind our last event for another writer's takeover, or a tombstone."""
@@ -112,36 +122,84 @@ class Appender:
 
     async def settle(self, deadline: float) -> bool:
         """Wait until all that is queued is resolved; False if `deadline` seconds are not enough."""
-        if self._task is not None and not self._task.done():
-            await asyncio.wait([self._task], timeout=deadline)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(deadline):
+                while self._owing:
+                    await self._next_move()
         return self.error is None and self.writer.idle
 
     async def close(self) -> None:
         """Stop sending for good; what is unresolved stays unknown, and whoever waits is told so."""
-        if self._task is not None and not self._task.done():
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        task = self._task if self._task is not None and not self._task.done() else None
+        if task is not None:
+            task.cancel()
+        if self._leading is not None:
+            self._leading.reschedule(clock.elapsed())
         why = "the session was left before an ack came"
-        self._settled(Failed(self.error or self._unavailable(why)))
+        self._settle(Failed(self.error or self._unavailable(why)))
+        if task is not None:
+            await asyncio.wait([task])
 
-    async def _drain(self) -> None:
-        try:
-            while not self.writer.idle and self.error is None:
-                action: Action = self.writer.next()
-                while not isinstance(action, Stored | Failed):
-                    action = await self._do(action)
-                self._settled(action)
-        except Exception as exc:  # noqa: BLE001 a defect of ours: whoever waits must hear of it
-            _log.exception("appending to session %s failed", self.writer.session)
-            self._settled(Failed(self._unavailable(f"{type(exc).__name__} in the appender")))
-        self._moved.set()
+    @property
+    def _owing(self) -> bool:
+        return not self.writer.idle and self.error is None
 
-    def _settled(self, action: Stored | Failed) -> None:
-        if isinstance(action, Failed):
-            self._fail(action)
+    @property
+    def _sending(self) -> bool:
+        return self._leading is not None or (self._task is not None and not self._task.done())
+
+    async def _start(self, draft: Offered, scope: asyncio.Timeout) -> None:
+        if self._grouped or draft.joined:
+            self._go_on(None)
         else:
-            self._resolve(action.events)
+            await self._lead(scope)
+
+    async def _lead(self, scope: asyncio.Timeout) -> None:
+        """Send what is queued from the caller's own task, once."""
+        self._leading = scope
+        try:
+            action = await self._step(self.writer.next())
+        except asyncio.CancelledError:
+            self._leading = None
+            self._go_on(self.writer.answered(Unclear("who sent it was cancelled")))
+            raise
+        self._leading = None
+        self._go_on(action)
+
+    def _go_on(self, action: Action | None) -> None:
+        """Settle what can be, and leave the rest to a task."""
+        if isinstance(action, Stored | Failed):
+            self._settle(action)
+            action = None
+        if self._owing:
+            self._task = asyncio.create_task(self._drain(action), name="flightlog-append")
+
+    async def _drain(self, action: Action | None) -> None:
+        while self._owing:
+            action = await self._step(action or self.writer.next())
+            if isinstance(action, Stored | Failed):
+                self._settle(action)
+                action = None
+
+    def _settle(self, action: Stored | Failed) -> None:
+        try:
+            if isinstance(action, Failed):
+                self._fail(action)
+            else:
+                self._resolve(action.events)
+        except Exception as exc:  # noqa: BLE001 as in `_step`
+            self._fail(self._defect(exc))
         self._moved.set()
+
+    async def _step(self, action: Action) -> Action:
+        try:
+            return await self._do(action)
+        except Exception as exc:  # noqa: BLE001 a defect of ours: whoever waits must hear of it
+            return self._defect(exc)
+
+    def _defect(self, exc: Exception) -> Failed:
+        _log.error("appending to session %s failed", self.writer.session, exc_info=exc)
+        return Failed(self._unavailable(f"{type(exc).__name__} in the appender"))
 
     async def _do(self, action: Action) -> Action:
         match action:
@@ -178,6 +236,7 @@ class Appender:
 
     def _resolve(self, events: list[Event]) -> None:
         self.trouble = ""
+        self._grouped = len(events) > 1
         for event in events:
             draft, future = self._waiting.popleft()
             self._queued_bytes -= draft.size
@@ -192,6 +251,7 @@ class Appender:
             _, future = self._waiting.popleft()
             if not future.done():
                 future.set_exception(failed.error)
+                future.exception()  # seen: who sends it himself is not there to await it
         self._queued_bytes = 0
 
 

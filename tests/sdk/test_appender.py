@@ -42,7 +42,7 @@ async def bus(nats_url: str) -> AsyncIterator[NatsBus]:
 class Lossy(NatsBus):
     """A real connection whose acks can be lost on the way back: what was sent is stored."""
 
-    lost_acks = 0
+    lost: frozenset[int] = frozenset()  # which of the sends, from 0 on
     sent: list[int]
 
     async def append(
@@ -50,10 +50,7 @@ class Lossy(NatsBus):
     ) -> Answer:
         self.sent.append(len(messages))
         answer = await super().append(subject, messages, expected=expected, timeout=timeout)
-        if self.lost_acks:
-            self.lost_acks -= 1
-            return Unclear("the ack was lost")
-        return answer
+        return Unclear("the ack was lost") if len(self.sent) - 1 in self.lost else answer
 
 
 @pytest.fixture
@@ -111,16 +108,16 @@ async def test_what_is_queued_while_one_is_in_flight_leaves_as_one_batch(lossy: 
     assert lossy.sent == [1, 40]
 
 
-@pytest.mark.parametrize("count", [1, 30], ids=["single", "batch"])
+@pytest.mark.parametrize(("lost", "sent"), [(0, [1, 1, 29]), (1, [1, 29, 29])])
 async def test_a_lost_ack_stores_nothing_twice_and_sends_little_again(
-    lossy: Lossy, count: int
+    lossy: Lossy, lost: int, sent: list[int]
 ) -> None:
     append = appender(lossy)
-    lossy.lost_acks = 1
-    events = await asyncio.gather(*(append.append(draft(n)) for n in range(count)))
-    assert await in_log(lossy) == list(range(count))
-    assert [each.sequence for each in events] == list(range(1, count + 1))
-    assert lossy.sent == [count, count]
+    lossy.lost = frozenset({lost})
+    events = await asyncio.gather(*(append.append(draft(n)) for n in range(30)))
+    assert await in_log(lossy) == list(range(30))
+    assert [each.sequence for each in events] == list(range(1, 31))
+    assert lossy.sent == sent
 
 
 async def test_appends_outlive_a_broker_that_is_killed_and_comes_back(
@@ -185,6 +182,51 @@ async def test_a_deadline_takes_back_what_was_not_sent_and_keeps_what_was(
     assert await in_log(bus) == ["sent", "next"]
 
 
+@pytest.mark.parametrize("behind", [0, 3])
+async def test_a_cancelled_append_that_was_sent_is_stored_all_the_same_and_once(
+    nats_server: Server, bus: NatsBus, behind: int
+) -> None:
+    seen: list[Event] = []
+    append = appender(bus, seen=seen)
+    nats_server.pause()
+    try:
+        sent = asyncio.create_task(append.append(draft("sent")))
+        await asyncio.sleep(0)
+        waiting = [asyncio.create_task(append.append(draft(n))) for n in range(behind)]
+        await asyncio.sleep(0)
+        sent.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sent
+    finally:
+        nats_server.resume()
+    assert await append.settle(5)
+    assert await in_log(bus) == ["sent", *range(behind)]
+    assert [event.payload["n"] for event in seen] == ["sent", *range(behind)]
+    await asyncio.gather(*waiting)
+
+
+async def test_drafts_that_are_joined_leave_together_even_from_an_idle_queue(lossy: Lossy) -> None:
+    append = appender(lossy, replicas=1)
+    joined = Draft("note", carry.pack({"n": 0}), joined=True)
+    await asyncio.gather(append.append(joined), append.append(draft(1)))
+    assert lossy.sent == [2]
+
+
+async def test_a_caller_cancelled_while_the_writer_is_fenced_is_cancelled_and_no_more(
+    bus: NatsBus,
+) -> None:
+    append = appender(bus)
+    await append.append(draft(0))
+    await (await bus.client()).request(SUBJECT, takeover(None, 9).body, timeout=5)
+    waiting = [asyncio.create_task(append.append(draft(n))) for n in range(3)]
+    while append.error is None:
+        await asyncio.sleep(0)
+    waiting[2].cancel()
+    _, fenced, cancelled = await all_of(*waiting)
+    assert isinstance(fenced, Fenced)
+    assert isinstance(cancelled, asyncio.CancelledError)
+
+
 async def test_a_draft_withdrawn_before_the_queue_even_started_does_not_stop_it(
     bus: NatsBus,
 ) -> None:
@@ -239,15 +281,19 @@ async def test_a_cancelled_append_that_was_not_sent_leaves_no_hole(
     assert [event.seq async for event in read(bus, "acme", SESSION)] == [1, 2, 3, 4, 5, 6, 7]
 
 
-async def test_closing_tells_everyone_who_still_waits(nats_server: Server, bus: NatsBus) -> None:
+@pytest.mark.parametrize("callers", [1, 5])
+async def test_closing_tells_everyone_who_still_waits(
+    nats_server: Server, bus: NatsBus, callers: int
+) -> None:
     append = appender(bus)
     nats_server.pause()
     try:
-        waiting = [asyncio.create_task(append.append(draft(n))) for n in range(5)]
+        waiting = [asyncio.create_task(append.append(draft(n))) for n in range(callers)]
         await asyncio.sleep(0)
         assert not await append.settle(0.05)
         await append.close()
-        assert all(isinstance(each, BusUnavailable) for each in await all_of(*waiting))
+        failed = await all_of(*waiting)
+        assert all("left before an ack came" in str(each) for each in failed)
     finally:
         nats_server.resume()
     with pytest.raises(BusUnavailable):
