@@ -46,7 +46,7 @@ class Appender:
         self._queued_bytes = 0
         self._moved = asyncio.Event()  # set whenever something left the queue
         self._task: asyncio.Task[None] | None = None
-        self._leading: asyncio.Timeout | None = None  # the scope of an append that sends itself
+        self._leading: asyncio.Timeout | None = None  # while an append sends itself
         self._grouped = False  # what was stored last left as a batch
         self.error: FlightlogError | None = None
         self.trouble = ""
@@ -58,20 +58,29 @@ class Appender:
         yet is withdrawn, one that was stays at the head of the queue until it is resolved.
         """
         self._check(draft)
+        if deadline is None:
+            return await self._stored(draft)
         try:
-            async with asyncio.timeout(deadline) as scope:
-                return await self._stored(draft, scope)
+            async with asyncio.timeout(deadline):
+                return await self._stored(draft)
         except TimeoutError:
-            raise self.error or self._unavailable(self.trouble or "no ack in time") from None
+            raise self._unavailable(self.trouble or "no ack in time") from None
 
     def _unavailable(self, why: str) -> BusUnavailable:
         return BusUnavailable(f"stream {self._stream}", why, session=self.writer.session)
 
-    async def _stored(self, draft: Offered, scope: asyncio.Timeout) -> Event:
-        future = await self._enqueue(draft)
+    async def _stored(self, draft: Offered) -> Event:
+        while self._queued_bytes and self._queued_bytes + draft.size > QUEUE_BYTES:
+            await self._next_move()
+            self._check(draft)
+        future = self._enqueue(draft)
         try:
-            if not self._sending:
-                await self._start(draft, scope)
+            if self._sending:
+                return await future
+            if self._grouped or draft.joined:
+                self._go_on(None)
+            else:
+                await self._lead()
             return await future
         except asyncio.CancelledError:
             self._withdraw(draft, future)
@@ -84,10 +93,7 @@ class Appender:
         if draft.size > limit:
             raise TooLarge(f"{_largest(draft)} of {draft.type}", draft.size, limit)
 
-    async def _enqueue(self, draft: Offered) -> asyncio.Future[Event]:
-        while self._queued_bytes and self._queued_bytes + draft.size > QUEUE_BYTES:
-            await self._next_move()
-            self._check(draft)
+    def _enqueue(self, draft: Offered) -> asyncio.Future[Event]:
         future: asyncio.Future[Event] = asyncio.get_running_loop().create_future()
         self._waiting.append((draft, future))
         self._queued_bytes += draft.size
@@ -148,22 +154,18 @@ class Appender:
     def _sending(self) -> bool:
         return self._leading is not None or (self._task is not None and not self._task.done())
 
-    async def _start(self, draft: Offered, scope: asyncio.Timeout) -> None:
-        if self._grouped or draft.joined:
-            self._go_on(None)
-        else:
-            await self._lead(scope)
-
-    async def _lead(self, scope: asyncio.Timeout) -> None:
+    async def _lead(self) -> None:
         """Send what is queued from the caller's own task, once."""
-        self._leading = scope
         try:
-            action = await self._step(self.writer.next())
+            async with asyncio.timeout(None) as self._leading:
+                action = await self._do(self.writer.next())
+        except TimeoutError:  # closed meanwhile: whoever waits was told
+            return
         except asyncio.CancelledError:
-            self._leading = None
             self._go_on(self.writer.answered(Unclear("who sent it was cancelled")))
             raise
-        self._leading = None
+        finally:
+            self._leading = None
         self._go_on(action)
 
     def _go_on(self, action: Action | None) -> None:
@@ -176,7 +178,7 @@ class Appender:
 
     async def _drain(self, action: Action | None) -> None:
         while self._owing:
-            action = await self._step(action or self.writer.next())
+            action = await self._do(action or self.writer.next())
             if isinstance(action, Stored | Failed):
                 self._settle(action)
                 action = None
@@ -187,32 +189,29 @@ class Appender:
                 self._fail(action)
             else:
                 self._resolve(action.events)
-        except Exception as exc:  # noqa: BLE001 as in `_step`
+        except Exception as exc:  # noqa: BLE001 as in `_do`
             self._fail(self._defect(exc))
         self._moved.set()
-
-    async def _step(self, action: Action) -> Action:
-        try:
-            return await self._do(action)
-        except Exception as exc:  # noqa: BLE001 a defect of ours: whoever waits must hear of it
-            return self._defect(exc)
 
     def _defect(self, exc: Exception) -> Failed:
         _log.error("appending to session %s failed", self.writer.session, exc_info=exc)
         return Failed(self._unavailable(f"{type(exc).__name__} in the appender"))
 
     async def _do(self, action: Action) -> Action:
-        match action:
-            case Send():
-                return await self._send(action)
-            case ReadAfter():
-                return await self._look(action)
-            case Pause(attempt=attempt, why=why):
-                self.trouble = why
-                await asyncio.sleep(pause(attempt))
-                return self.writer.next()
-            case Stored() | Failed():
-                return action
+        try:
+            match action:
+                case Send():
+                    return await self._send(action)
+                case ReadAfter():
+                    return await self._look(action)
+                case Pause(attempt=attempt, why=why):
+                    self.trouble = why
+                    await asyncio.sleep(pause(attempt))
+                    return self.writer.next()
+                case Stored() | Failed():
+                    return action
+        except Exception as exc:  # noqa: BLE001 a defect of ours: whoever waits must hear of it
+            return self._defect(exc)
 
     async def _send(self, action: Send) -> Action:
         try:

@@ -173,7 +173,8 @@ def _mark_dict(
         return _mark_pairs(value, where, depth, redact)
     marked: dict[str, object] = {}
     for key, item in value.items():
-        marked[key] = _mark(item, f"{where}.{key}", depth, redact)
+        plain = redact is None and type(item) is str and item.isascii()
+        marked[key] = item if plain else _mark(item, f"{where}.{key}", depth, redact)
     return marked
 
 

@@ -12,6 +12,7 @@ import nats.aio.client
 from msgspec import Struct
 from nats import errors
 from nats.aio.msg import Msg
+from nats.aio.transport import Transport
 
 from flightlog import frame
 from flightlog.bus import Message
@@ -29,13 +30,14 @@ class _Asked(Struct, frozen=True, eq=False):
 
 
 class Client(nats.aio.client.Client):
-    """One connection. What is asked is written at once, behind what was to be written before."""
+    """One connection. What is asked in one turn of the loop is written together at its end."""
 
     def __init__(self) -> None:
         super().__init__()
         self._asked: dict[bytes, _Asked] = {}  # by the subject that the answer comes on
         self._numbers: Iterator[int] = itertools.count(1)
         self._alarm: asyncio.TimerHandle | None = None
+        self._leaving: list[bytes] = []  # frames to be written at the end of this turn of the loop
         self._ps = self._parser = Parser(self)
 
     async def ask(
@@ -57,7 +59,7 @@ class Client(nats.aio.client.Client):
         asked = self._expect(inbox, subject, timeout)
         try:
             asking = frame.publication(subject, body, headers=headers, reply=inbox)
-            await self._write([*before, asking])
+            self._write([*before, asking])
             found = await asked.answer
         finally:
             del self._asked[inbox]
@@ -111,14 +113,24 @@ class Client(nats.aio.client.Client):
         if left:
             self._set_alarm(min(left))
 
-    async def _write(self, frames: Sequence[bytes]) -> None:
-        """Write what is pending and these, in order."""
-        if self._transport is None or not self.is_connected:
+    def _write(self, frames: Sequence[bytes]) -> None:
+        """Write at the end of this turn of the loop, with what else is asked in it.
+
+        Each write is a system call that wakes the server: 32 sessions answered in one turn took
+        twice the time when each wrote for itself.
+        """
+        if not self.is_connected:
             closed = self.is_closed
             raise errors.ConnectionClosedError if closed else errors.ConnectionReconnectingError
-        self._transport.writelines([*self._pending, *frames])
-        self._pending, self._pending_data_size = [], 0
-        await self._transport.drain()  # type: ignore[no-untyped-call]
+        if not self._leaving:
+            asyncio.get_running_loop().call_soon(self._turn_ended, self._transport)
+        self._leaving += frames
+
+    def _turn_ended(self, transport: Transport | None) -> None:
+        frames, self._leaving = self._leaving, []
+        if transport is not None and transport is self._transport and self.is_connected:
+            transport.writelines([*self._pending, *frames])
+            self._pending, self._pending_data_size = [], 0
 
     async def _process_msg(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes

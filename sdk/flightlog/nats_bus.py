@@ -47,8 +47,9 @@ class NatsBus(Link):
             (each.body, _headers(each, n, expected, batch, last=n == len(messages) - 1))
             for n, each in enumerate(messages)
         ]
-        if any(len(body) + len(headers) > self.max_payload for body, headers in ready):
-            return Oversized(self.max_payload)  # sent, it would close the connection for good
+        limit = self.max_payload
+        if any(len(body) + len(headers) > limit for body, headers in ready):
+            return Oversized(limit)  # it would close the connection for good
         body, headers = ready.pop()
         before = [frame.publication(subject, each, headers=its) for each, its in ready]
         try:
@@ -57,7 +58,7 @@ class NatsBus(Link):
             )
         except BusUnavailable as exc:
             return Unclear(type(exc.__cause__ or exc).__name__)
-        return answer.read(reply.data, stream=self._stream(subject), limit=self.max_payload)
+        return answer.read(reply.data, stream=self._stream(subject), limit=limit)
 
     def _stream(self, subject: str) -> str:
         found = names.parse_log_subject(subject, prefix=self.layout.prefix)
