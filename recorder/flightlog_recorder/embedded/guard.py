@@ -1,8 +1,9 @@
 """Runs one program and ends it when its parent is gone; a script of the standard library alone.
 
 Standard input is a pipe whose other end only the parent has. A byte in it is a signal for the
-program, answered on standard output once sent; its end means that the parent is gone, however
-it died. The first line of standard output is the program's pid.
+program, answered on standard output once sent (SIGSTOP: once it has stopped). The end of the pipe
+means that the parent is gone, however it died. The first line of standard output is the program's
+pid.
 """
 
 import contextlib
@@ -40,9 +41,16 @@ def guard(parent: int, command: Sequence[str]) -> int:
             _put_down(program)
             break
         for number in orders:
-            program.send_signal(number)
+            _send(program, number)
             _tell_parent(".")
     return program.wait() % 256
+
+
+def _send(program: subprocess.Popen[bytes], number: int) -> None:
+    program.send_signal(number)
+    if number == signal.SIGSTOP and hasattr(os, "waitid"):  # macOS has it from Python 3.13 on
+        # Threads on other processors still answer for a moment.
+        os.waitid(os.P_PID, program.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
 def _tell_parent(word: str) -> None:
