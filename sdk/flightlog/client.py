@@ -75,7 +75,7 @@ class Client(nats.aio.client.Client):
         asked = self._expect(inbox, subject, timeout)
         page = self._parser.pages[inbox] = list[Message]()
         try:
-            await self._write([frame.publication(subject, query, reply=inbox)])
+            self._write([frame.publication(subject, query, reply=inbox)])
             return page, await asked.answer
         finally:
             del self._asked[inbox], self._parser.pages[inbox]
