@@ -21,7 +21,7 @@ SUBJECT = subject.log_subject("acme", "one", "live")
 OTHER = subject.log_subject("acme", "two", "live")
 STREAM = "FLIGHTLOG_0"
 PASSWORD = "correct-horse"
-QUICKLY = 1.0  # seconds; what is known at once must not wait for a timeout of five
+QUICKLY = 3.0  # seconds; what is known at once must not wait for a timeout of five
 
 
 @pytest.fixture
