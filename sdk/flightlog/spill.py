@@ -38,7 +38,7 @@ _FIELDS: dict[str, dict[str, Leaves]] = {
     "hook_decision": {"decision": "all"},
     "decision_made": {"output": "no blocks"},
     "value_recorded": {"value": "all"},
-    "compact": {"summary": "texts"},
+    "compact": {"summary": "texts", "rest": "texts"},
     "checkpoint": {"data": "all"},
     "session_ended": {"result": "all"},
 }

@@ -1,5 +1,6 @@
 """`flightlog export`: the stored bytes, one event a line, whole or not at all."""
 
+import base64
 import hashlib
 import json
 import stat
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flightlog import Log, connect
+from flightlog import Log, chunk, connect, zstd_frame
 from flightlog import subject as names
 from flightlog_recorder.embedded import Servers
 from flightlog_recorder.inspect.copy import copy
@@ -110,7 +111,7 @@ async def test_what_a_fenced_writer_wrote_is_cut_off_again(log: Log) -> None:
     last = follow(won, session=session)
     await write(log, session, [first, *lost, won, last])
     file = BytesIO()
-    assert await copy(log.bus, TENANT, session, file) == 3
+    assert (await copy(log.bus, TENANT, session, file)).events == 3
     assert file.getvalue().splitlines() == [first.body, won.body, last.body]
 
 
@@ -120,3 +121,27 @@ async def test_a_base_without_a_seal_is_not_exported(servers: Servers, log: Log)
     ran = await flightlog(servers)("export", session)
     assert (ran.code, ran.out) == (1, "")
     assert "there is no session" in ran.err
+
+
+async def test_a_file_holds_the_blobs_that_its_events_refer_to(servers: Servers, log: Log) -> None:
+    words = "what a tool says " * 100_000
+    async with log.session() as s:
+        await s.user_message(words)
+        await s.checkpoint({"same": words})
+    ran = await flightlog(servers)("export", s.id)
+    lines = [json.loads(line) for line in ran.out.splitlines()]
+    assert [line["type"] for line in lines[:4]] == [
+        "session_started", "user_message", "checkpoint", "session_suspended",
+    ]  # fmt: skip
+    blob, chunks = lines[1]["payload"]["content"]["value"], lines[4:]
+    assert {line["type"] for line in chunks} == {"blob"}
+    assert not any("seq" in line for line in chunks)
+    found = {c["digest"]: zstd_frame.unpack(base64.b64decode(c["frame"])) for c in chunks}
+    listed = chunk.listed(found[blob["index"]])
+    assert listed is not None
+    assert b"".join(found[digest] for digest in listed).decode() == words
+    subject = names.blob_subject(TENANT, s.id, blob["index"])
+    await log.bus.purge("FLIGHTLOG_blobs", subject, below=2**50)
+    ran = await flightlog(servers)("export", s.id)
+    assert (ran.code, len(ran.out.splitlines())) == (1, 4)
+    assert blob["index"] in ran.err

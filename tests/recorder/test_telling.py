@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog import carry, event, payload
+from flightlog import Blob, carry, event, payload
 from flightlog_recorder.cli.output import printable
 from flightlog_recorder.inspect.telling import WIDTH, tell
 
@@ -35,6 +35,12 @@ def told(type: str, said: object) -> str:
     [
         ("user_message", {"content": "hello\nworld"}, "hello world"),
         ("user_message", {"content": "go", "origin": "schedule"}, "go · schedule"),
+        (
+            "user_message",
+            {"content": Blob("ab" * 32, 1_234_567, "text")},
+            "[1.2 MB of text, sha256 abababab…]",
+        ),
+        ("note", {"file": Blob("ab" * 32, 900)}, '{"file": "[900 bytes, sha256 abababab…]"}'),
         ("user_message", {"content": [{"type": "image", "source": 1}]}, "[image]"),
         ("model_request", {"model": "m", "purpose": "side"}, "m · on the side"),
         ("model_response", {"error": "overloaded"}, "error: overloaded"),

@@ -12,7 +12,7 @@ from typing import IO, Annotated
 import typer
 
 from flightlog_recorder.cli import target
-from flightlog_recorder.cli.output import Usage, note, plural
+from flightlog_recorder.cli.output import Exit, Usage, note, plural
 from flightlog_recorder.cli.target import Target
 from flightlog_recorder.inspect.copy import copy
 
@@ -27,7 +27,7 @@ def export(
     ] = None,
     until: Annotated[int | None, typer.Option(min=1, help="Stop after this seq.")] = None,
 ) -> None:
-    """Write a session's events, one a line, byte for byte as they are stored.
+    """Write a session's events, one a line, byte for byte as they are stored, then its blobs.
 
     Nothing is written unless the chain holds to the end. A file is readable by its owner only.
     """
@@ -40,13 +40,16 @@ def export(
 
 async def _export(
     where: Target, session: str | None, key: str | None, out: Path | None, until: int | None
-) -> None:
+) -> Exit:
     target.one_session(session, key)
     async with where.log() as log:
         found = await target.session_id(log, session, key=key)
         with _whole(out) if out else _to_stdout() as file:
-            count = await copy(log.bus, log.tenant, found, file, until=until)
-    note(f"exported {plural(count, 'event')} of session {found}")
+            copied = await copy(log.bus, log.tenant, found, file, until=until)
+    note(f"exported {plural(copied.events, 'event')} of session {found}")
+    for why in copied.lacks:
+        note(why)
+    return Exit.PROBLEM if copied.lacks else Exit.FINE
 
 
 @contextlib.contextmanager

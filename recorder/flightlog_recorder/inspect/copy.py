@@ -1,11 +1,36 @@
-"""A session as a file: its stored bodies, one a line, byte for byte."""
+"""A session as a file: its stored bodies, one a line, byte for byte, then its blobs' chunks."""
 
-from typing import IO
+from typing import IO, Literal
 
+import msgspec
+from msgspec import Struct
+
+from flightlog import carry, held, zstd_frame
+from flightlog.blob import Blobs
 from flightlog.bus import Bus
-from flightlog.errors import FlightlogError, LogCorrupt, NoSuchSession, SessionPurged
+from flightlog.chunk import Blob
+from flightlog.errors import (
+    BlobCorrupt,
+    BlobMissing,
+    FlightlogError,
+    LogCorrupt,
+    NoSuchSession,
+    SessionPurged,
+)
 from flightlog.event import Event
 from flightlog_recorder.inspect.follow import Following, Rewound
+
+_MARK = carry.MARK.encode()
+
+
+class ChunkLine(Struct, frozen=True, kw_only=True):
+    """A chunk of a blob as a line of a file: it has no seq, so it is no event."""
+
+    v: int = 1
+    session_id: str
+    type: Literal["blob"] = "blob"
+    digest: str
+    frame: bytes
 
 
 class NotOneLine(FlightlogError):
@@ -19,13 +44,20 @@ class NotOneLine(FlightlogError):
         )
 
 
+class Copied(Struct, frozen=True):
+    """How many events a file holds, and why it lacks some of what they refer to."""
+
+    events: int
+    lacks: list[str] = []
+
+
 async def copy(
     bus: Bus, tenant: str, session: str, file: IO[bytes], *, until: int | None = None
-) -> int:
-    """Write the events up to seq `until` into a file that can be rewound; returns how many.
+) -> Copied:
+    """Write the events up to seq `until` into a file that can be rewound, and their blobs.
 
-    Memory is one page. Raises `NotOneLine`, `LogCorrupt`, `NoSuchSession`, `SessionPurged`; what
-    the file then holds is not to be kept.
+    Memory is one page and a chunk. Raises `NotOneLine`, `LogCorrupt`, `NoSuchSession` and
+    `SessionPurged`; what the file then holds is not to be kept.
     """
     following = Following(bus, tenant, session)
     places = _Places(file)
@@ -38,7 +70,21 @@ async def copy(
         raise SessionPurged(session)
     if following.presence != "present":
         raise NoSuchSession(session)
-    return places.count
+    return Copied(places.count, await _write_blobs(Blobs(bus, tenant, session), places))
+
+
+async def _write_blobs(blobs: Blobs, places: "_Places") -> list[str]:
+    """Each chunk once, in a line of its own."""
+    written, lacks = set[str](), list[str]()
+    for blob in places.referred():
+        try:
+            wanted = [*([blob.index] if blob.index else []), *await blobs.listed(blob)]
+            for digest in [each for each in wanted if each not in written]:
+                places.put(blobs.session, digest, await blobs.piece(digest))
+                written.add(digest)
+        except (BlobMissing, BlobCorrupt) as exc:
+            lacks.append(str(exc))
+    return lacks
 
 
 async def _write(following: Following, places: "_Places", until: int | None) -> None:
@@ -62,11 +108,23 @@ class _Places:
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
+        self._blobs: list[tuple[int, Blob]] = []
         self.count = 0
 
     def write(self, event: Event) -> None:
         self._file.write(event.body + b"\n")
         self.count += 1
+        if _MARK in event.body:
+            self._blobs += [(event.seq, blob) for blob in held.references(event.raw)]
+
+    def referred(self) -> list[Blob]:
+        """What the events refer to, each once."""
+        return list({(blob.digest, blob.index): blob for _, blob in self._blobs}.values())
+
+    def put(self, session: str, digest: str, content: bytes) -> None:
+        """A chunk's line, as docs/wire.md describes it."""
+        line = ChunkLine(session_id=session, digest=digest, frame=zstd_frame.pack(content))
+        self._file.write(msgspec.json.encode(line) + b"\n")
 
     def back_to(self, seq: int) -> None:
         """Keep the first `seq` lines alone; rare, so it reads them again."""
@@ -76,3 +134,4 @@ class _Places:
         self._file.truncate(self._file.tell())
         self._file.seek(0, 2)
         self.count = min(seq, self.count)
+        self._blobs = [(at, blob) for at, blob in self._blobs if at <= seq]

@@ -9,6 +9,7 @@ from msgspec import Raw
 from flightlog import anthropic, carry, openai_chat
 from flightlog import payload as payloads
 from flightlog import usage as tokens
+from flightlog.chunk import Blob
 from flightlog.event import Event
 from flightlog.payload import CallRef
 
@@ -112,13 +113,13 @@ def content_text(raw: Raw) -> str:
     if isinstance(value, dict) and "content" in value:
         value = value["content"]
     if isinstance(value, list):
-        found = [block["text"] for block in value if _is_text(block)]
+        found = [str(block["text"]) for block in value if _is_text(block)]
         return " ".join(found) if found or not value else f"[{_kinds(value)}]"
-    return value if isinstance(value, str) else text(raw)
+    return str(value) if isinstance(value, str | Blob) else text(raw)
 
 
 def _is_text(block: Any) -> bool:
-    return isinstance(block, dict) and isinstance(block.get("text"), str)
+    return isinstance(block, dict) and isinstance(block.get("text"), str | Blob)
 
 
 def _kinds(blocks: list[Any]) -> str:
@@ -130,7 +131,13 @@ def text(raw: Raw) -> str:
     value = _value(raw)
     if value is None:
         return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
+    if isinstance(value, str | Blob):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False, default=_odd)
+
+
+def _odd(value: object) -> str:
+    return str(value) if isinstance(value, Blob) else repr(value)
 
 
 def _value(raw: Raw) -> Any:

@@ -2,7 +2,8 @@
 
 from flightlog import reader
 from flightlog import subject as names
-from flightlog.errors import LogCorrupt
+from flightlog.blob import Blobs
+from flightlog.errors import BlobCorrupt, BlobMissing, LogCorrupt
 from flightlog.floor import Floors
 from flightlog.nats_bus import NatsBus
 from flightlog.reader import Folded
@@ -11,7 +12,7 @@ from flightlog.snapshot import SESSION
 from flightlog.store import Store, StoreUnavailable
 from flightlog_recorder.verify import verdict
 from flightlog_recorder.verify.replay import Replay, Replayed
-from flightlog_recorder.verify.verdict import Stored, Verdict
+from flightlog_recorder.verify.verdict import Finding, Stored, Verdict
 
 
 class Checker:
@@ -35,6 +36,8 @@ class Checker:
         except LogCorrupt as exc:
             return verdict.damaged(session, exc.seq, str(exc))
         found = verdict.judge(session, folded, held)
+        if folded.presence == "present":
+            found = verdict.with_problems(found, await self._blobs(session, folded.state))
         return found if unread is None else verdict.with_note(found, unread)
 
     async def _fold(
@@ -42,6 +45,17 @@ class Checker:
     ) -> Folded[Replayed]:
         replay = Replay(held.seqs if held else frozenset())
         return await reader.fold(self._bus, self._tenant, session, replay, at_least=at_least)
+
+    async def _blobs(self, session: str, replayed: Replayed) -> list[Finding]:
+        """What is wrong with what the events refer to; each content is read in pieces."""
+        blobs, problems = Blobs(self._bus, self._tenant, session), list[Finding]()
+        for each in [each for _, each in replayed.blobs.items()]:
+            try:
+                async for _ in blobs.chunks(each.blob):
+                    pass
+            except (BlobMissing, BlobCorrupt) as exc:
+                problems.append(Finding("blob", f"event {each.seq}: {exc}"))
+        return problems
 
     async def _held(self, session: str) -> tuple[Stored | None, str | None]:
         """What Redis holds, or why it was not asked. The row first: the log is read after both."""

@@ -3,9 +3,14 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
+from flightlog import carry, held
+from flightlog.chunk import Blob
 from flightlog.event import Event
+from flightlog.names import Names
 from flightlog.snapshot import SESSION
 from flightlog.state import SessionState
+
+_MARK = carry.MARK.encode()
 
 
 class Place(Struct, frozen=True):
@@ -15,11 +20,28 @@ class Place(Struct, frozen=True):
     sequence: int
 
 
+class Referred(Struct, frozen=True):
+    """A blob, and the first event that refers to it."""
+
+    seq: int
+    blob: Blob
+
+
 class Replayed(Struct, frozen=True):
-    """The state now, and at the wanted seqs that were passed."""
+    """The state now, and at the wanted seqs that were passed; every blob that was referred to."""
 
     state: SessionState
     places: dict[int, Place] = {}
+    blobs: Names[Referred] = Names()
+
+
+def referred(known: Names[Referred], event: Event) -> Names[Referred]:
+    """With the blobs that the event refers to."""
+    if _MARK not in event.body:
+        return known
+    for blob in held.references(event.raw):
+        known = known.add(f"{blob.digest}:{blob.index or ''}", Referred(event.seq, blob))
+    return known
 
 
 class Replay:
@@ -38,9 +60,10 @@ class Replay:
     def apply(self, state: Replayed, event: Event) -> Replayed:
         """The state after the event."""
         now = SESSION.apply(state.state, event)
+        state = replace(state, state=now, blobs=referred(state.blobs, event))
         if event.seq not in self._wanted:
-            return replace(state, state=now)
-        return Replayed(now, {**state.places, event.seq: Place(now, event.sequence)})
+            return state
+        return replace(state, places={**state.places, event.seq: Place(now, event.sequence)})
 
     def encode(self, state: Replayed) -> bytes:
         """The state as the session's projection writes it."""

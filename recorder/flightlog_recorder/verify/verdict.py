@@ -13,7 +13,7 @@ from flightlog.reader import Folded
 from flightlog.snapshot import SESSION, Snapshot
 from flightlog_recorder.verify.replay import Place, Replayed
 
-Kind = Literal["log", "stray", "base", "snapshot", "catalog"]
+Kind = Literal["log", "stray", "base", "blob", "snapshot", "catalog"]
 Outcome = Literal["ok", "problem", "unsealed", "purged", "absent"]
 
 # What a row says of where it was read, and not of the session.
@@ -101,6 +101,14 @@ _OUTCOMES: dict[str, Outcome] = {"unsealed": "unsealed", "purged": "purged", "ab
 def with_note(found: Verdict, note: str) -> Verdict:
     """The verdict with something that the operator should know."""
     return msgspec.structs.replace(found, notes=[*found.notes, note])
+
+
+def with_problems(found: Verdict, problems: list[Finding]) -> Verdict:
+    """The verdict with more that is wrong."""
+    if not problems:
+        return found
+    whole = [*found.problems, *problems]
+    return msgspec.structs.replace(found, outcome="problem", problems=whole)
 
 
 def ghost(session: str) -> Verdict:

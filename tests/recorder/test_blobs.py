@@ -1,0 +1,131 @@
+"""Blobs and the recorder: verified, and collected once nothing can refer to them any more."""
+
+import os
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from flightlog import Blob, Log, connect
+from flightlog import subject as names
+from flightlog.blob import Blobs
+from flightlog.layout import BLOB_STREAM
+from flightlog.nats_bus import NatsBus
+from flightlog_recorder.blobs import collect, garbage
+from flightlog_recorder.blobs.garbage import Chunk
+from flightlog_recorder.verify import Checker
+
+NO_SKEW = timedelta()
+WORDS = "what a tool says " * 100_000
+
+KILLED = """
+import asyncio, os, signal, sys
+import flightlog
+from flightlog.journal import Journal
+
+async def main(url, words):
+    async with flightlog.connect(nats=url) as log, log.session(key="k") as s:
+        await s.user_message("kept " + words)
+        async def die(self, draft, deadline=None):
+            os.kill(os.getpid(), signal.SIGKILL)
+        Journal._send = die
+        await s.user_message("lost " + words)
+
+asyncio.run(main(sys.argv[1], "what a tool says " * 100_000))
+"""
+
+
+def bus_of(log: Log) -> NatsBus:
+    assert isinstance(log.bus, NatsBus)
+    return log.bus
+
+
+async def chunks_of(log: Log, session: str) -> int:
+    subject = names.blob_subject(log.tenant, session, "*")
+    return sum([len(page) async for page in bus_of(log).subjects(BLOB_STREAM, filter=subject)])
+
+
+@pytest.mark.timeout(60)  # a process is started
+async def test_a_kill_between_blob_and_event_leaves_garbage_that_is_collected(
+    nats_url: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED)
+    done = subprocess.run(  # noqa: ASYNC221 the test waits for its end
+        [sys.executable, str(script), nats_url], check=False, env={**os.environ}
+    )
+    assert done.returncode == -signal.SIGKILL
+    async with connect(nats=nats_url) as log:
+        session = str(await log.look_up("k"))
+        stored = await chunks_of(log, session)
+        assert await collect(bus_of(log), log.tenant, session, skew=NO_SKEW) == 0
+        assert (await log.state(session)).messages()[0]["content"] == "kept " + WORDS
+        async with log.session(key="k") as s:
+            assert [m["content"] for m in s.state.messages()] == ["kept " + WORDS]
+        assert await collect(bus_of(log), log.tenant, session) == 0  # clocks may differ by so much
+        gone = await collect(bus_of(log), log.tenant, session, skew=NO_SKEW)
+        assert 0 < gone == stored - await chunks_of(log, session)
+        assert await collect(bus_of(log), log.tenant, session, skew=NO_SKEW) == 0
+        assert (await log.state(session)).messages()[0]["content"] == "kept " + WORDS
+
+
+async def test_what_a_live_writer_has_stored_is_no_garbage(nats_url: str) -> None:
+    async with connect(nats=nats_url) as log:
+        async with log.session() as s:
+            blob = await Blobs(log.bus, log.tenant, s.id).put(b"to be referred to")
+            assert await collect(bus_of(log), log.tenant, s.id, skew=NO_SKEW) == 0
+            await s.append("note", {"it": blob})
+        assert await collect(bus_of(log), log.tenant, s.id, skew=NO_SKEW) == 0
+
+
+async def test_garbage_that_a_new_writer_stores_again_is_none(nats_url: str) -> None:
+    async with connect(nats=nats_url) as log:
+        async with log.session(key="k") as s:
+            await Blobs(log.bus, log.tenant, s.id).put(b"left by a crash")
+        async with log.session(key="k") as s:
+            blob = await Blobs(log.bus, log.tenant, s.id).put(b"left by a crash")
+            assert await collect(bus_of(log), log.tenant, s.id, skew=NO_SKEW) == 0
+            await s.append("note", {"it": blob})
+        assert await collect(bus_of(log), log.tenant, s.id, skew=NO_SKEW) == 0
+
+
+async def test_chunks_without_a_log_are_garbage_once_all_are_a_day_old(nats_url: str) -> None:
+    async with connect(nats=nats_url) as log:
+        await Blobs(log.bus, log.tenant, "sess_x").put(b"x" * 2_000_000)
+        assert await collect(bus_of(log), log.tenant, "sess_x") == 0
+        assert await collect(bus_of(log), log.tenant, "sess_x", orphaned=timedelta(0)) == 3
+
+
+def test_what_is_garbage_is_decided_by_when_it_was_stored() -> None:
+    now = datetime(2026, 5, 6, tzinfo=UTC)
+    old, young = Chunk("a", 1, now - timedelta(days=2)), Chunk("b", 2, now)
+    assert garbage.of_session([old, young], now) == [old]
+    assert garbage.of_session([old, young], now + timedelta(hours=1)) == [old, young]
+    assert garbage.without_log([old, young], now) == []
+    assert garbage.without_log([old], now) == [old]
+
+
+async def test_verify_names_each_blob_that_is_missing_and_goes_on(nats_url: str) -> None:
+    async with connect(nats=nats_url) as log:
+        async with log.session() as s:
+            await s.user_message(WORDS)
+            await s.value("v", lambda: {"w": WORDS + "!"})
+        checker = Checker(bus_of(log), None, log.tenant)
+        assert (await checker.check(s.id)).outcome == "ok"
+        (first,) = [
+            event.payload["content"]
+            async for event in log.read(s.id)
+            if event.type == "user_message"
+        ]
+        assert isinstance(first, Blob)
+        subject = names.blob_subject(log.tenant, s.id, str(first.index))
+        await log.bus.purge(BLOB_STREAM, subject, below=2**50)
+        found = await checker.check(s.id)
+        assert [each.kind for each in found.problems] == ["blob"]
+        assert "event 2" in found.problems[0].what
+        assert str(first.index) in found.problems[0].what
+        assert (found.outcome, found.events) == ("problem", 4)
+        assert await collect(bus_of(log), log.tenant, s.id, skew=NO_SKEW) == 0
