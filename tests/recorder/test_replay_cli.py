@@ -14,7 +14,7 @@ from flightlog_recorder.embedded import Servers
 from tests.handmade import chain, follow
 from tests.recorder.command import Command, flightlog
 from tests.recorder.recorded import project, talk, write
-from tests.scripted import TENANT, stored
+from tests.scripted import TENANT, Model, says, stored
 
 pytestmark = pytest.mark.timeout(60)  # every command is a process of its own
 
@@ -133,6 +133,22 @@ async def test_a_request_is_given_as_it_was_sent_with_its_proof(servers: Servers
     assert called["content"][0]["id"] == result["content"][0]["tool_use_id"] == "t1"
     seen = (await command("replay", session, "--request", "7", "--json")).json
     assert (seen["digest"], seen["proved"], seen["upto"]) == (recorded, True, 6)
+
+
+async def test_a_request_that_lies_in_blobs_is_made_whole(servers: Servers, log: Log) -> None:
+    model = Model(says("long"), says("yes"))
+    async with log.session() as session:
+        await session.user_message("x" * 900_000)
+        for _ in range(2):
+            request = {"model": "m", "messages": session.state.messages(), "system": "y" * 500_000}
+            await session.model_call(request, call=model)
+            await session.user_message("go on")
+    events = await stored(log, session.id)
+    seq = [event.seq for event in events if event.type == "model_request"][-1]
+    assert all(len(event.body) < 300_000 for event in events)
+    ran = await flightlog(servers)("replay", session.id, "--request", str(seq))
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out) == model.requests[-1]
 
 
 async def test_a_request_that_the_log_does_not_prove_is_a_problem(

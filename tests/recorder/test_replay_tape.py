@@ -5,6 +5,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
+from msgspec import Raw
 
 from flightlog import Log, NoSuchSession, connect
 from flightlog import subject as names
@@ -49,6 +50,12 @@ class Counted:
 
     async def open(self, *, at: int | None = None) -> Opened:
         return await self._source.open(at=at)
+
+    async def filled(self, state: SessionState) -> SessionState:
+        return await self._source.filled(state)
+
+    async def payload(self, event: Event) -> Raw:
+        return await self._source.payload(event)
 
     async def stretches(self, head: Head) -> AsyncGenerator[Stretch]:
         async with aclosing(self._source.stretches(head)) as stretches:

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import IO, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from flightlog import FlightlogError, InvalidEvent
 from flightlog import event as events
 from flightlog.bus import Message
 from flightlog.chain import Branch, Chain, Head, Stray
 from flightlog.event import Event
+from flightlog.session_state import SessionState
 from flightlog_recorder.replay.source import Damage, Opened, Stretch
 
 LINES, BYTES = 1_000, 1 << 20  # read at once, as a page of a log
@@ -55,6 +56,14 @@ class FileSource:
             seq = chain.head.seq
             what = f"the next line is not event {seq + 1} of session {self._session}"
             raise Damage(seq, f"{self._path.name} is damaged after seq {seq}: {what}")
+
+    async def filled(self, state: SessionState) -> SessionState:
+        """The state as it is: what lies in blobs is not read from files."""
+        return state
+
+    async def payload(self, event: Event) -> Raw:
+        """The payload as it is in its line."""
+        return event.raw
 
     def _batch(self, file: IO[bytes], chain: Chain) -> list[Event]:
         found: list[Event] = []

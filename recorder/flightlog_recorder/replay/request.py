@@ -35,13 +35,12 @@ class Proved(Struct, frozen=True):
 async def proved(tape: Tape, seq: int) -> Proved:
     """The request recorded at `seq`. Raises `CannotRebuild` if the log does not give its digest."""
     event = await tape.event(seq)
-    asked = payloads.decode(event.type, event.raw)
+    asked = payloads.decode(event.type, await tape.payload(seq))
     if not isinstance(asked, ModelRequest):
         near = await tape.previous(seq, lambda each: each.type == "model_request")
         raise NoRequest(tape.session, seq, event.type, near)
     upto = asked.context.upto if asked.context else seq - 1
-    state = (await tape.state(upto)).state
-    request = context.rebuild(state, asked)
+    request = context.rebuild(await tape.filled(upto), asked)
     digest = asked.context.digest if asked.context else ""
     body = bytes(carry.pack(request))
     exact = hashlib.sha256(body).hexdigest() == digest

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator
 from typing import Protocol
 
-from msgspec import Struct
+from msgspec import UNSET, Raw, Struct
 
 from flightlog import FlightlogError, Log, LogCorrupt, NoSuchSession, SessionPurged
 from flightlog import snapshot as snapshots
@@ -68,6 +68,14 @@ class Source(Protocol):
         """The events behind a place, page by page. Raises `Damage` and `Rewound`."""
         ...
 
+    async def filled(self, state: SessionState) -> SessionState:
+        """The state with what of it lies in blobs; a file may not have them."""
+        ...
+
+    async def payload(self, event: Event) -> Raw:
+        """The event's payload with what of it lies in blobs in its place."""
+        ...
+
 
 class LiveSource:
     """A session's log, read through the SDK."""
@@ -105,6 +113,16 @@ class LiveSource:
             else:
                 self._check(reading)
                 return
+
+    async def filled(self, state: SessionState) -> SessionState:
+        """The state with what of it lies in blobs."""
+        if state.blobs is UNSET:
+            return state
+        return await self._log.state(self._session, at=state.seq)
+
+    async def payload(self, event: Event) -> Raw:
+        """The event's payload, blobs in place. Raises `BlobMissing` and `BlobCorrupt`."""
+        return await self._log.whole(event)
 
     def _reading(self, head: Head) -> Reading:
         log = self._log

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from flightlog import FlightlogError, upcast
 from flightlog.event import WIRE_VERSION, Event
@@ -21,7 +21,7 @@ from flightlog_recorder.replay.source import (
     Stretch,
 )
 
-PLACES = 256  # states kept for jumps; in 1,000,000 events a jump then folds 4,000 at most
+PLACES = 512  # states kept for jumps: in 1,000,000 events a jump then folds 4,000 at most
 PAGES = 8  # kept with their events and states, so that single steps fold nothing
 
 Test = Callable[[Event], bool]
@@ -70,6 +70,14 @@ class Tape:
             return Looked(place.state, place.stored)
         page = await self._page(seq)
         return Looked(page.states[seq - page.first], place.stored)
+
+    async def filled(self, seq: int) -> SessionState:
+        """The state after the event, with what of it lies in blobs."""
+        return await self._source.filled((await self.state(seq)).state)
+
+    async def payload(self, seq: int) -> Raw:
+        """The event's payload, with what of it lies in blobs."""
+        return await self._source.payload(await self.event(seq))
 
     async def events(self, *, after: int = 0, until: int | None = None) -> AsyncGenerator[Event]:
         """The events from `after` + 1 to `until`."""
