@@ -253,6 +253,8 @@ async def test_hostile_texts_never_reach_the_terminal(tmp_path: Path) -> None:
         (("--file", GOLDEN, "--grep", "("), "regular expression"),
         (("--file", GOLDEN, "--diff", "1..2", "--request", "5"), "one of"),
         (("--file", GOLDEN, "--errors", "--request", "5"), "not with --request"),
+        (("--file", GOLDEN, "--until", "5", "--diff", "1..2"), "not with --diff"),
+        (("--file", GOLDEN, "--from", "5", "--request", "5"), "not with --request"),
         (("--file", GOLDEN, "sess_1"), "or --file"),
         ((), "name one session"),
     ],

@@ -80,20 +80,17 @@ def command(
 ) -> None:
     """Go back to any point of a session: its events, its state, what changed, what was sent.
 
-    Nothing is executed, nobody is notified, nothing is written. --check is the gate for a
-    deployment: exit code 1 and the first event after which a state is another one.
+    Nothing that was recorded is executed, nobody is notified, no log is written.
+
+    --check is the gate for a deployment: it runs a projection over recorded logs, and exits with 1
+    at the first event after which a state is not what it should be.
     """
     asked = Asked(session=session, key=key, file=file, until=until, since=since, json=json)
     choice = _choice(type, tool, grep, errors=errors)
     where = target.of(context)
     ways = {"--diff": diff, "--step": step or None, "--request": model, "--compare": other}
-    ways["--check"] = check
-    one = [name for name, given in ways.items() if given is not None]
-    if len(one) > 1:
-        target.stop(Usage(f"give one of {', '.join(one)}"))
-    if one and not choice.is_all:
-        target.stop(Usage(f"--type, --tool, --grep and --errors list events: not with {one[0]}"))
-    if check is None and (against is not None or record is not None or every):
+    way = _way({**ways, "--check": check}, asked, choice)
+    if way != "--check" and (against is not None or record is not None or every):
         target.stop(Usage("--against, --record and --all go with --check"))
     if check is not None:
         wanted = Wanted(
@@ -120,6 +117,23 @@ def command(
         target.run(_list(where, asked, choice))
     else:
         target.run(_state(where, asked))
+
+
+def _way(ways: dict[str, object], asked: Asked, choice: Choice) -> str | None:
+    """The one thing that is asked for, if it is not the state or a list of events."""
+    given = [name for name, value in ways.items() if value is not None]
+    if not given:
+        return None
+    if len(given) > 1:
+        target.stop(Usage(f"give one of {', '.join(given)}"))
+    [way] = given
+    if not choice.is_all:
+        target.stop(Usage(f"--type, --tool, --grep and --errors list events: not with {way}"))
+    if asked.since is not None and way != "--step":
+        target.stop(Usage(f"--from lists events: not with {way}"))
+    if asked.until is not None and way not in ("--step", "--check"):
+        target.stop(Usage(f"--until is for a state or a list of events: not with {way}"))
+    return way
 
 
 def _choice(

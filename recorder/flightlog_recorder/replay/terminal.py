@@ -137,4 +137,4 @@ def _listening(terminal: Terminal, source: int) -> Generator[None]:
         loop.remove_reader(source)
         for number, handler in before.items():
             loop.remove_signal_handler(number)
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
