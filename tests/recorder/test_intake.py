@@ -220,3 +220,17 @@ def pairs_are_whole(messages: list[dict[str, Any]]) -> bool:
 
 def blocks(message: dict[str, Any]) -> list[dict[str, Any]]:
     return message["content"] if isinstance(message["content"], list) else []
+
+
+async def test_a_line_of_twelve_megabytes_comes_back_whole(
+    bus: NatsBus, log: Log, tmp_path: Path
+) -> None:
+    words = 'a "b"\n' * 2_000_000
+    line = {"type": "user", "uuid": "u", "sessionId": "s", "message": {"content": words}}
+    line["message"] |= {"role": "user"}  # type: ignore[operator]
+    path = tmp_path / "large.jsonl"
+    path.write_text(json.dumps(line) + "\n")
+    taken = await take(bus, TENANT, read_claude_code(path))
+    async for event in log.read(taken.session):
+        assert len(event.body) < 2_000
+    assert [m["content"] for m in (await log.state(taken.session)).messages()] == [words]
