@@ -13,11 +13,11 @@ import msgspec
 from flightlog import layout
 from flightlog import subject as names
 from flightlog.bus import Message, Outgoing
-from flightlog.layout import INBOX_STREAM, KEYS_STREAM, NOTICE_STREAM, Layout
+from flightlog.layout import BLOB_STREAM, INBOX_STREAM, KEYS_STREAM, NOTICE_STREAM, Layout
 
 NOT_YET = 1 << 60  # the operation that removes what was not removed
 LOG = f"{layout.STREAM_PREFIX}0"
-_NAMES = (LOG, INBOX_STREAM, KEYS_STREAM, NOTICE_STREAM)
+_NAMES = (LOG, INBOX_STREAM, KEYS_STREAM, NOTICE_STREAM, BLOB_STREAM)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -49,7 +49,7 @@ class Stream:
         self.subjects: dict[str, list[Entry]] = {}
         self.proposed: dict[str, Callable[[bool], None]] = {}
         self._one_each = name == KEYS_STREAM
-        self._starred = name == INBOX_STREAM
+        self._starred = name in (INBOX_STREAM, BLOB_STREAM)
 
     @property
     def op(self) -> int:
@@ -161,6 +161,8 @@ class Broker:
         """The stream that binds the subject."""
         if subject.startswith("$KV."):
             return self.streams[KEYS_STREAM]
+        if subject.startswith(f"{names.PREFIX}.blob."):
+            return self.streams[BLOB_STREAM]
         inbox = subject.startswith(f"{names.PREFIX}.inbox.")
         return self.streams[INBOX_STREAM if inbox else LOG]
 
