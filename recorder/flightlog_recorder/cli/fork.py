@@ -8,7 +8,7 @@ import typer
 from flightlog_recorder.cli import target
 from flightlog_recorder.cli.output import Exit, note, plural, printable, say, show_json
 from flightlog_recorder.cli.target import Json, Labels, Target
-from flightlog_recorder.inspect.effects import effects
+from flightlog_recorder.replay.effects import effects
 
 TOLD = 5  # tools by name; the rest is counted
 
@@ -45,7 +45,9 @@ async def _fork(
     async with where.log() as log:
         source = await target.session_id(log, session)
         made = await log.fork(source, at=at, key=key, labels=given)
-        outside = await effects(log, source, after=at) if at is not None else Counter[str]()
+        outside = Counter[str]()
+        if at is not None:
+            outside.update((await effects(log.read(source, after=at))).tools)
     if json:
         show_json({"session": made, "source": source, "at": at, "not_undone": dict(outside)})
         return Exit.FINE
