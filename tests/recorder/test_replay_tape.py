@@ -185,9 +185,12 @@ async def test_a_branch_that_a_later_writer_won_is_read_anew(log: Log) -> None:
     )
     last = await write(log, session, [first, *lost])
     found = await tape.opened(LiveSource(log, session))
+    assert (await found.state(3)).state == folded([first, *lost])[3]
     assert (await found.event(2)).body == lost[0].body
-    await write(log, session, [won, follow(won, session=session)], last=last)
+    later = follow(won, session=session)
+    await write(log, session, [won, later], last=last)
     assert await found.grow()
+    assert (await found.state(3)).state == folded([first, won, later])[3]
     assert [event.digest async for event in found.events(until=2)] == [first.digest, won.digest]
     assert (await found.event(2)).body == won.body
 

@@ -191,6 +191,19 @@ async def test_a_file_that_breaks_while_walking_is_a_message_and_gives_the_termi
         assert screen.settings() == before
 
 
+async def test_a_long_search_is_stopped_by_a_key_and_the_place_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(b"".join(each.body + b"\n" for each in chain(100_000)))
+    with stepping(path) as screen:
+        await screen.shows("1 of 100,000")
+        screen.type("/nowhere\r")
+        await until(lambda: screen.frame and "reading the log" in screen.written)
+        screen.type("\x1b")
+        await screen.shows("1 of 100,000", "stopped")
+        screen.type("lq")
+        assert await screen.ended() == 0
+
+
 async def test_the_screen_follows_the_size_of_the_terminal() -> None:
     with stepping(GOLDEN, "--until", "20", size=(60, 12)) as screen:
         assert len(await screen.shows("20 of 39")) == 12
