@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from flightlog import alive
 from flightlog.errors import (
     CallRefused,
     Fenced,
@@ -19,6 +20,7 @@ from flightlog.errors import (
     TooLarge,
 )
 from flightlog.event import Event
+from flightlog.log import OnLive
 from flightlog.session import EffectFailed, Session
 from flightlog.state import encode
 from flightlog.tool import tool
@@ -27,6 +29,7 @@ from tests.sim.records import Ack, Fold, Loss, Note, NoteFate, Opening, Run
 from tests.sim.world import World
 
 BENIGN = (CallRefused, NeedsDecision, EffectFailed, TimeoutError)  # a harness goes on after these
+_ON_LIVE: tuple[OnLive, ...] = ("takeover",) * 9 + ("refuse",)
 _OPENING_SLACK = 11.0  # seconds over the deadline: an answer and a read that are being waited for
 
 
@@ -74,6 +77,7 @@ class Harness:
         log = self.world.connect(self.process)
         target = target or self.world.target(self.key)
         began, deadline = self.loop.time(), self.rng.choice((5.0, 30.0))
+        on_live = self.rng.choice(_ON_LIVE)
         try:
             async with log.session(
                 key=target.get("key"),
@@ -81,7 +85,7 @@ class Harness:
                 harness_version="1",
                 tools=[read, post, pay],
                 reopen=reopen,
-                on_live=self.rng.choice(("takeover",) * 9 + ("refuse",)),
+                on_live=on_live,
                 on_event=self._on_event,
                 signals=(),
                 deadline=deadline,
@@ -94,7 +98,8 @@ class Harness:
         except FlightlogError as exc:
             self.lost(exc, since=0.0 if self._session else began)
             if not self._session:
-                limit = deadline + _OPENING_SLACK
+                listening = alive.SILENCE if on_live == "refuse" else 0.0
+                limit = deadline + listening + _OPENING_SLACK
                 self.world.check_deadline(self.process, "opening", began, limit)
             raise
         finally:
