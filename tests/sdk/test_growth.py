@@ -1,4 +1,4 @@
-"""A harness that passes its whole context each turn: what is stored grows with what is new in it."""
+"""A harness that passes its whole context each turn: what is stored grows with what is new."""
 
 import json
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from tests.sdk.tale import Tale, text, tool_use
 
 TURNS = 1_000
 ANSWER, OUTPUT = "said " * 200, "found " * 700  # 1 and 4 KiB, about what coding agents write
-EVERY = 20  # requests are rebuilt at this distance: each has up to 8 MB
+EVERY = 50  # requests are rebuilt at this distance: each has up to 8 MB
 TOOLS = [{"name": "t", "description": "long " * 1_000}]
 
 Message = dict[str, Any]

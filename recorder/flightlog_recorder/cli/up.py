@@ -55,8 +55,8 @@ def default_data(environ: dict[str, str]) -> Path:
 async def _up(where: Target, data: Path, *, json: bool) -> Exit:
     stop = _stopping()
     with embedded(data) as servers:
-        bus = await nats_bus.connect_bus(servers.nats_url, prefix=where.prefix, provision=True)
-        await bus.close()
+        async with await nats_bus.connect_bare(servers.nats_url) as bus:
+            await nats_bus.create_streams(bus, prefix=where.prefix)  # also what older data lacks
         async with _services(servers, where, data):
             _announce(servers, json=json)
             return await _watch(servers, stop)
