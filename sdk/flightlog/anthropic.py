@@ -11,7 +11,7 @@ from flightlog.provider import (
     Announced,
     Facts,
     Reply,
-    Written,
+    Shown,
     is_name,
     unique,
 )
@@ -87,20 +87,27 @@ def read_response(message: Any) -> Facts:
     return Facts(usage, stop if isinstance(stop, str) else None)
 
 
-def native(entry: Entry) -> Written:
+def native(entry: Entry) -> Shown:
     """The entry as one message; as none when a request may not hold it."""
     try:
         match entry:
             case Sent():
                 return _sent(carry.shown(entry.message))
             case Said():
-                return _written("user", _said(carry.shown(entry.content)))
+                content = _decode(entry.content)
+                if turn.are_words(content):
+                    return _words("user", content)
+                return _written("user", _said(carry.as_shown(content, entry.content)))
             case Answer():
-                return _written("assistant", _answered(carry.shown(entry.message)))
+                message = _decode(entry.message)
+                content = message.get("content") if isinstance(message, dict) else None
+                if turn.are_words(content):
+                    return _words("assistant", content)
+                return _written("assistant", _answered(carry.as_shown(message, entry.message)))
             case Results():
                 return _written("user", [_result(slot) for slot in entry.slots])
     except _UNREADABLE:
-        return Written()
+        return Shown()
 
 
 def says_something(content: Raw) -> bool:
@@ -108,40 +115,44 @@ def says_something(content: Raw) -> bool:
     found = bytes(content)
     if found[:1] == b'"' and found[1:2].isalnum():  # nearly all there is
         return True
-    return bool(native(Said(0, content)).lines)
+    return bool(native(Said(0, content)).messages)
 
 
-def _written(role: str, content: Any) -> Written:
-    return _as_line({"role": role, "content": content})
+def _words(role: str, content: Any) -> Shown:
+    return Shown(({"role": role, "content": content},), words=True)
 
 
-def _as_line(message: dict[str, Any]) -> Written:
+def _written(role: str, content: Any) -> Shown:
+    return _shown({"role": role, "content": content})
+
+
+def _shown(message: dict[str, Any]) -> Shown:
     content = message["content"]
     if not content:
-        return Written()
+        return Shown()
     blocks = content if isinstance(content, list) else []
     asks = tuple([b["id"] for b in blocks if b["type"] == "tool_use"])
     gives = tuple([b["tool_use_id"] for b in blocks if b["type"] == "tool_result"])
-    return Written((_encode(message),), asks, gives)
+    return Shown((message,), asks, gives)
 
 
-def _sent(message: Any) -> Written:
+def _sent(message: Any) -> Shown:
     """A message as it was sent, without what the provider would refuse."""
     match message:
         case [*several]:
             found = [_sent(each) for each in several]
             if any(each.asks or not each.gives for each in found):
-                return Written()
+                return Shown()
             gives = tuple([call_id for each in found for call_id in each.gives])
-            return Written(tuple([line for each in found for line in each.lines]), (), gives)
+            return Shown(tuple([m for each in found for m in each.messages]), (), gives)
         case {"role": "assistant"}:
-            return _as_line({**message, "content": _answered(message)})
+            return _shown({**message, "content": _answered(message)})
         case {"role": "user"}:
-            return _as_line({**message, "content": _heard(message.get("content"))})
+            return _shown({**message, "content": _heard(message.get("content"))})
         case {"role": "system" | "developer", "content": content}:  # meant for another provider
             return _written("user", _said(content))
         case _:
-            return Written()
+            return Shown()
 
 
 def _said(content: Any) -> Any:
@@ -267,7 +278,7 @@ def _part(block: dict[str, Any]) -> Part:
             return turn.of_block(block)
 
 
-def write(said: Turn) -> Written:
+def write(said: Turn) -> Shown:
     """Another provider's message: words, pictures, calls and results; no reasoning."""
     if said.role == "assistant":
         return _written("assistant", [_asked(p) for p in said.parts if isinstance(p, Text | Asked)])

@@ -9,7 +9,7 @@ from msgspec import Raw
 
 from flightlog import carry, stand_in, turn
 from flightlog.errors import InvalidEvent, InvalidValue
-from flightlog.provider import Announced, Facts, Reply, Written, is_name, unique
+from flightlog.provider import Announced, Facts, Reply, Shown, is_name, unique
 from flightlog.segment import Answer, Entry, Results, Said, Sent, Slot
 from flightlog.turn import Asked, Content, Given, Image, Opaque, Part, Text, Turn
 
@@ -122,23 +122,29 @@ def _sendable(written: Any) -> Any:
     return value
 
 
-def native(entry: Entry) -> Written:
+def native(entry: Entry) -> Shown:
     """The entry as messages: one for each result."""
     match entry:
         case Sent():
             return _sent(turn.decoded(entry.message))
         case Said():
-            return _line({"role": "user", "content": _said(turn.decoded(entry.content))})
+            return _shown({"role": "user", "content": _said(turn.decoded(entry.content))})
         case Answer():
-            return _line(_answered(_chosen(turn.decoded(entry.message))))
+            return _shown(_answered(_chosen(turn.decoded(entry.message))))
         case Results():
             return write(Turn("user", tuple([turn.given(slot) for slot in entry.slots])))
 
 
-def _line(message: Message) -> Written:
+def _shown(message: Message) -> Shown:
     asks = [call_id for _, call_id in _calls(message)] if message["role"] == "assistant" else []
     has_content = bool(message.get("content") or asks or message.get("audio"))
-    return Written((_encode(message),), tuple(asks)) if has_content else Written()
+    if not has_content:
+        return Shown()
+    return Shown((message,), tuple(asks), words=_is_words(message))
+
+
+def _is_words(message: Message) -> bool:
+    return len(message) == 2 and turn.are_words(message.get("content"))
 
 
 def _said(content: Any) -> Any:
@@ -200,25 +206,25 @@ def _text_of(arguments: Any) -> str:
     return "{}" if arguments is None else turn.json_text(arguments)
 
 
-def _sent(message: Any) -> Written:
+def _sent(message: Any) -> Shown:
     """A message as it was sent, without what the provider would refuse."""
     match message:
         case [*several]:
             found = [_sent(each) for each in several]
             if any(not each.gives for each in found):
-                return Written()
+                return Shown()
             gives = tuple([call_id for each in found for call_id in each.gives])
-            return Written(tuple([line for each in found for line in each.lines]), (), gives)
+            return Shown(tuple([m for each in found for m in each.messages]), (), gives)
         case {"role": "tool", "tool_call_id": str(call_id), "content": str() | list() as content}:
-            return Written((_encode({**message, "content": _told(content)}),), (), (call_id,))
+            return Shown(({**message, "content": _told(content)},), (), (call_id,))
         case {"role": "assistant"}:
-            return _line(message if _is_sendable(message) else _answered(message))
+            return _shown(message if _is_sendable(message) else _answered(message))
         case {"role": "user", "content": content}:
-            return _line({**message, "content": _said(content)})
+            return _shown({**message, "content": _said(content)})
         case {"role": "system" | "developer", "content": str() | list() as content}:
-            return _line({**message, "content": _worded(content)})
+            return _shown({**message, "content": _worded(content)})
         case _:
-            return Written()
+            return Shown()
 
 
 def _is_sendable(message: Message) -> bool:
@@ -273,16 +279,16 @@ def _parts(message: Message) -> list[Part]:
     return [*turn.content(_spoken(message)), *asked]
 
 
-def write(said: Turn) -> Written:
+def write(said: Turn) -> Shown:
     """Another provider's message: words, pictures, calls and results; no reasoning."""
     if said.role == "assistant":
-        return _line(_assistant(said.parts))
+        return _shown(_assistant(said.parts))
     given = [part for part in said.parts if isinstance(part, Given)]
     rest = [_block(part) for part in said.parts if isinstance(part, Text | Image | Opaque)]
-    lines = [_encode(_given(part)) for part in given]
+    messages = [_given(part) for part in given]
     if rest:
-        lines.append(_encode({"role": "user", "content": _short(rest)}))
-    return Written(tuple(lines), (), tuple([part.call_id for part in given]))
+        messages.append({"role": "user", "content": _short(rest)})
+    return Shown(tuple(messages), (), tuple([part.call_id for part in given]))
 
 
 def _assistant(parts: Sequence[Part]) -> Message:

@@ -37,12 +37,16 @@ class Reply(Struct, frozen=True):
     stop: str | None = None
 
 
-class Written(Struct, frozen=True, gc=False):
-    """An entry as messages in JSON: the calls they leave open, and those whose results they are."""
+class Shown(Struct, frozen=True, gc=False):
+    """An entry as messages: the calls they leave open, and those whose results they are.
 
-    lines: tuple[bytes, ...] = ()
+    The messages are new values, and in each is its `role`. `words` says that they hold text alone.
+    """
+
+    messages: tuple[dict[str, Any], ...] = ()
     asks: tuple[str, ...] = ()
     gives: tuple[str, ...] = ()
+    words: bool = False
 
 
 class Provider(Protocol):
@@ -64,7 +68,7 @@ class Provider(Protocol):
         """What a response, given as a value, says beside the message."""
         ...
 
-    def native(self, entry: Entry) -> Written:
+    def native(self, entry: Entry) -> Shown:
         """What a person said, results, and this provider's own messages."""
         ...
 
@@ -72,7 +76,7 @@ class Provider(Protocol):
         """What this provider's own message says; None for one that says nothing."""
         ...
 
-    def write(self, said: Turn) -> Written:
+    def write(self, said: Turn) -> Shown:
         """Another provider's message; what has no form here is left out."""
         ...
 

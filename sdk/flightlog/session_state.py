@@ -1,5 +1,8 @@
 """What is known of a session after an event: the value that `flightlog.state` folds a log into."""
 
+import gc
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -28,6 +31,19 @@ from flightlog.usage import Usage
 
 Status = Literal["new", "running", "suspended", "completed", "failed", "cancelled"]
 ENDED = frozenset({"completed", "failed", "cancelled"})
+
+
+@contextmanager
+def _uncollected() -> Generator[None]:
+    """Values that all stay are no news for the collector: it took 20 of 65 ms for 10,000."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 class Mark(Struct, frozen=True):
@@ -115,12 +131,18 @@ class SessionState(Struct, frozen=True, kw_only=True):
         messages at the head of an `openai-chat` request are the request's own: pass them each time.
         """
         form = providers.get(self.provider if provider is None else provider)
-        found = [carry.unpack(line) for line in self.lines(form)]
+        with _uncollected():
+            found = view.messages(self.entries, form, self._told)
+        if found is None:
+            found = [carry.unpack(line) for line in self.lines(form)]
         return [message for message in found if isinstance(message, dict)]
 
     def lines(self, form: Provider) -> list[bytes]:
         """The messages, each as compact JSON, what lies in blobs in its place."""
         return [stand_in.made_whole(line, self._text) for line in view.lines(self.entries, form)]
+
+    def _told(self, line: bytes) -> Any:
+        return carry.unpack(stand_in.made_whole(line, self._text))
 
     def whole(self, raw: Raw) -> Raw:
         """JSON of the state's with its blobs in place; as it is where none were fetched."""

@@ -79,6 +79,23 @@ def content(value: Any) -> tuple[Content, ...]:
             return (Text(json_text(value)),)
 
 
+def are_words(content: Any) -> bool:
+    """Whether it is text that every provider takes as it is: nearly all content is."""
+    if not isinstance(content, list):
+        return isinstance(content, str) and _is_plain(content)
+    for block in content:  # all() with a generator would take a fifth of the decoding's time
+        if not isinstance(block, dict) or len(block) != 2 or block.get("type") != "text":
+            return False
+        text = block.get("text")
+        if not isinstance(text, str) or not _is_plain(text):
+            return False
+    return bool(content)
+
+
+def _is_plain(text: str) -> bool:
+    return text != "" and not text.isspace() and stand_in.BEGIN not in text
+
+
 def is_block(value: object) -> bool:
     """Whether it has what all providers' blocks have: a type."""
     return isinstance(value, dict) and isinstance(value.get("type"), str)

@@ -1,19 +1,31 @@
-"""A context as the messages of a provider: the lines that a request's edits count."""
+"""A context as the messages of a provider: as values, or as the lines that edits count."""
 
-from collections.abc import Iterable, Sequence
-from typing import cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
 
+import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from flightlog import anthropic, providers
-from flightlog.provider import MOST_ID, MOST_NAME, Provider, Written, fitting
+from flightlog import anthropic, carry, providers
+from flightlog.provider import MOST_ID, MOST_NAME, Provider, Shown, fitting
 from flightlog.segment import Answer, Entries, Entry, Results, Segment, Sent
 from flightlog.turn import Asked, Given, Part, Turn
 
 MADE = -1  # the place of a line that no entry is written as
 
 Placed = tuple[int, bytes]  # the index of a line's entry, or MADE, and the line
+Message = dict[str, Any]
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Written(Struct, frozen=True, gc=False):
+    """An entry as messages in compact JSON, as `Shown` has them."""
+
+    lines: tuple[bytes, ...] = ()
+    asks: tuple[str, ...] = ()
+    gives: tuple[str, ...] = ()
 
 
 class Stretch(Struct, frozen=True):
@@ -23,17 +35,26 @@ class Stretch(Struct, frozen=True):
     lines: tuple[bytes, ...]
 
 
-def written(entry: Entry, provider: Provider) -> Written:
+def shown(entry: Entry, provider: Provider) -> Shown:
     """The entry as messages: its own provider's as they are, another one's converted."""
     match entry:
         case Answer() | Sent() if entry.provider != provider.NAME:
             said = providers.get(entry.provider).read(entry.message)
-            return provider.write(_fitted(said)) if said else Written()
+            return provider.write(_fitted(said)) if said else Shown()
         case Results() if entry.provider != provider.NAME:
             slots = [replace(s, call_id=fitting(s.call_id, most=MOST_ID)) for s in entry.slots]
             return provider.native(replace(entry, slots=tuple(slots)))
         case _:
             return provider.native(entry)
+
+
+def written(entry: Entry, provider: Provider) -> Written:
+    """The entry as lines; as none if they are nested too deep."""
+    found = shown(entry, provider)
+    try:
+        return Written(tuple([_encode(m) for m in found.messages]), found.asks, found.gives)
+    except RecursionError:
+        return Written()
 
 
 def _fitted(said: Turn) -> Turn:
@@ -54,6 +75,35 @@ def _fitted_part(part: Part) -> Part:
 def says_something(content: Raw) -> bool:
     """Whether there is anything to answer in what a user says."""
     return anthropic.says_something(content)
+
+
+def messages(
+    entries: Entries, provider: Provider, told: Callable[[bytes], Any]
+) -> list[Any] | None:
+    """The messages as new values; None when some of them are made up, as only `lines` does that.
+
+    `told` reads a line. Nearly all messages hold no mark, so that they are what was decoded.
+    """
+    found, due = list[Any](), tuple[str, ...]()
+    try:
+        for entry in entries:
+            each = shown(entry, provider)
+            if not each.messages:
+                continue
+            if not _fits(each, due):
+                return None
+            if not found:
+                found += [told(line) for line in provider.opening(_encode(each.messages[0]))]
+            due = each.asks
+            found += each.messages if each.words else [_told(m, told) for m in each.messages]
+    except RecursionError:
+        return None
+    return None if due else found
+
+
+def _told(message: Message, told: Callable[[bytes], Any]) -> Any:
+    line = _encode(message)
+    return told(line) if carry.is_marked(line) else message
 
 
 def lines(entries: Entries, provider: Provider) -> list[bytes]:
@@ -126,7 +176,7 @@ def _open_after(found: Iterable[Written], due: tuple[str, ...]) -> tuple[str, ..
     return due
 
 
-def _fits(each: Written, due: Sequence[str]) -> bool:
+def _fits(each: Shown | Written, due: Sequence[str]) -> bool:
     return each.gives == due or sorted(each.gives) == sorted(due)
 
 

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from flightlog import anthropic, carry, provider, turn
+from flightlog import anthropic, carry, provider, turn, view
 from flightlog.payload import Outcome
 from flightlog.segment import Answer, Entry, Results, Said, Sent, Slot
 from tests.sdk.tale import begun, text, tool_use
 
 
 def written(entry: Entry) -> Any:
-    lines = anthropic.native(entry).lines
+    lines = view.written(entry, anthropic).lines
     return carry.unpack(lines[0]) if lines else None
 
 
@@ -171,7 +171,7 @@ def test_logs_with_other_whitespace_and_escapes_are_written_alike() -> None:
     loose = json.dumps({"role": "user", "content": "é\u2028"}, indent=2).encode()
     tight = '{"role":"user","content":"é\u2028"}'.encode()
     for raw in (loose, tight):
-        assert anthropic.native(Sent(1, Raw(raw))).lines == (tight,)
+        assert view.written(Sent(1, Raw(raw)), anthropic).lines == (tight,)
 
 
 def test_a_view_that_would_begin_with_the_assistant_begins_with_a_notice() -> None:

@@ -14,7 +14,7 @@ from tests.sdk.tale import chat, function_call, text
 
 
 def written(entry: Entry) -> list[Any]:
-    return [carry.unpack(line) for line in openai_chat.native(entry).lines]
+    return [carry.unpack(line) for line in view.written(entry, openai_chat).lines]
 
 
 def answer(message: object) -> Any:
@@ -100,7 +100,7 @@ def test_what_is_no_call_announces_nothing_and_is_not_written(message: object) -
 @pytest.mark.parametrize("raw", [b"{", b'{"choices":"\xff"}', b'{"content":"\\udfff"}'])
 def test_json_that_cannot_be_read_announces_nothing(raw: bytes) -> None:
     assert openai_chat.reply(Raw(raw)).calls == ()
-    assert openai_chat.native(Answer(1, Raw(raw), "openai-chat")) == provider.Written()
+    assert openai_chat.native(Answer(1, Raw(raw), "openai-chat")) == provider.Shown()
 
 
 def test_repeated_ids_are_numbered_in_the_calls_and_in_the_message_alike() -> None:
@@ -159,7 +159,7 @@ def test_empty_content_is_never_written(blank: object) -> None:
 def test_each_result_is_a_message_of_its_own_in_the_order_of_the_calls() -> None:
     slots = (Slot("a", "ok", carry.pack("one")), Slot("b"), Slot("c", "ok", carry.pack({"n": 1})))
     found = openai_chat.native(Results(1, slots, "openai-chat"))
-    assert [json.loads(line) for line in found.lines] == [
+    assert list(found.messages) == [
         {"role": "tool", "tool_call_id": "a", "content": "one"},
         {"role": "tool", "tool_call_id": "b", "content": turn.PENDING},
         {"role": "tool", "tool_call_id": "c", "content": '{"n":1}'},

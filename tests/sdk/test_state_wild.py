@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from flightlog import carry, context, event, payload, state
+from flightlog import carry, context, event, payload, providers, state
 from flightlog.event import Event
 from flightlog.state import SessionState
 from tests.sdk import pairing_anthropic, pairing_openai
@@ -162,3 +163,51 @@ def test_json_that_cannot_be_read_is_left_out_of_the_view_and_stops_nothing() ->
         )  # fmt: skip
     assert found.seq == 5
     assert all(isinstance(message, dict) for message in found.messages())
+
+
+def read_from_lines(found: SessionState, name: str) -> list[Any]:
+    lines = found.lines(providers.get(name))
+    return [message for line in lines if isinstance(message := carry.unpack(line), dict)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(tales(careless=True))
+def test_the_messages_are_what_their_lines_say_at_every_cut(tale: Tale) -> None:
+    found = state.initial()
+    for each in tale.events:
+        found = state.apply(found, each)
+        for name in CHECKERS:
+            assert found.messages(name) == read_from_lines(found, name)
+
+
+ESCAPED = [
+    '[{"type":"text","text":"\\u0024flightlog"}]',
+    '[{"type":"text","text":"x","\\u0024flightlog":"str","value":"aGk="}]',
+    '[{"type":"image","source":{"\\u0024flightlog":"str","value":"aGk="}}]',
+    '[{"type":"text","text":" "},{"type":"text","text":"x"}]',
+    '[{"type":"text","text":"x","text":" "}]',
+    '"\\ufdd0 no blob"',
+    "[]",
+    '"\\t"',
+]
+
+
+@pytest.mark.parametrize("content", ESCAPED)
+@pytest.mark.parametrize("name", CHECKERS)
+def test_content_of_other_writers_is_the_same_as_value_and_as_line(content: str, name: str) -> None:
+    tale = Tale()
+    tale.add("user_message", Raw(b'{"content":' + content.encode() + b"}"))
+    assert tale.state.messages(name) == read_from_lines(tale.state, name)
+
+
+@WILD
+@given(tales())
+def test_whoever_changes_messages_changes_no_others(tale: Tale) -> None:
+    for name in CHECKERS:
+        before, mine = tale.state.messages(name), tale.state.messages(name)
+        for message in mine:
+            content = message["content"]
+            for block in content if isinstance(content, list) else ():
+                block.clear()
+            message.clear()
+        assert tale.state.messages(name) == before
