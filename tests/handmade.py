@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from flightlog import carry, event
-from flightlog.bus import Message
+from flightlog import event
+from flightlog.bus.protocol import Message
 from flightlog.event import Control, Event
+from flightlog.wire import carry
 
 SESSION = "sess_handmade"
 SUBJECT = "flightlog.v1.0.acme.sess_handmade.live"

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from flightlog.notices import Notice
+from flightlog.bus.notices import Notice
 
 PACE = (
     0.5  # seconds between two folds of one session: within T = 2 s, and a busy one costs 2 a second

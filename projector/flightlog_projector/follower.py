@@ -7,11 +7,11 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 
-from flightlog import subject as names
+from flightlog.bus.nats_bus import NatsBus
+from flightlog.bus.notices import Notice, Notices
+from flightlog.cache.store import Seen, Store
 from flightlog.errors import FlightlogError
-from flightlog.nats_bus import NatsBus
-from flightlog.notices import Notice, Notices
-from flightlog.store import Seen, Store
+from flightlog.wire import subject as names
 from flightlog_projector.backlog import Backlog, Key, Work
 from flightlog_projector.keeper import Keeper
 from flightlog_projector.metrics import Metrics

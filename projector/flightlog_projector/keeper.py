@@ -7,10 +7,10 @@ import time
 import uuid
 from collections import deque
 
+from flightlog.bus.notices import Notices, Standing
+from flightlog.cache.floor import REBUILD_LIFE, Floor, Floors
+from flightlog.cache.store import Store
 from flightlog.errors import FlightlogError
-from flightlog.floor import REBUILD_LIFE, Floor, Floors
-from flightlog.notices import Notices, Standing
-from flightlog.store import Store
 from flightlog_projector.backlog import Key
 from flightlog_projector.metrics import Metrics
 from flightlog_projector.projector import Job, Projected, Projector

@@ -1,6 +1,6 @@
 """Whether the projector moves: what `/livez` answers, from the projector's own pace alone."""
 
-from flightlog.notices import MAX_ACK_PENDING, Standing
+from flightlog.bus.notices import MAX_ACK_PENDING, Standing
 
 SILENCE = 10.0  # seconds without a notice, while there are some, until the subscription is renewed
 

@@ -6,18 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from flightlog import catalog, reader
 from flightlog import event as events
 from flightlog import snapshot as snapshots
-from flightlog import subject as names
-from flightlog.bus import Bus, Page
-from flightlog.catalog import Row
+from flightlog.bus.protocol import Bus, Page
+from flightlog.cache import catalog
+from flightlog.cache.catalog import Row
+from flightlog.cache.shelf import Held, Shelf
+from flightlog.cache.store import Seen, Store
 from flightlog.errors import BusUnavailable, FlightlogError, LogCorrupt
-from flightlog.reader import Folded
-from flightlog.shelf import Held, Shelf
+from flightlog.reading import reader
+from flightlog.reading.reader import Folded
 from flightlog.snapshot import SESSION, Projection, Snapshot
 from flightlog.state import SessionState
-from flightlog.store import Seen, Store
+from flightlog.wire import subject as names
 from flightlog_projector.metrics import Metrics
 
 SNAPSHOT_EVENTS = 100  # a missed snapshot costs a longer tail at the next resume, nothing else

@@ -7,11 +7,11 @@ import signal
 import time
 from typing import Any
 
+from flightlog.bus.nats_bus import NatsBus, connect_bus
+from flightlog.bus.notices import Notices
+from flightlog.cache.store import Store, StoreUnavailable
 from flightlog.errors import FlightlogError
-from flightlog.nats_bus import NatsBus, connect_bus
-from flightlog.notices import Notices
 from flightlog.snapshot import Projection
-from flightlog.store import Store, StoreUnavailable
 from flightlog_projector import web
 from flightlog_projector.follower import Follower
 from flightlog_projector.keeper import Keeper

@@ -2,9 +2,9 @@
 
 from collections.abc import AsyncIterator, Callable
 
-from flightlog import subject as names
+from flightlog.bus.nats_bus import NatsBus
 from flightlog.errors import BusUnavailable
-from flightlog.nats_bus import NatsBus
+from flightlog.wire import subject as names
 from flightlog_projector.backlog import Key
 
 WINDOW = 20_000  # stream sequences

@@ -1,7 +1,6 @@
 """Flightlog: the flight recorder for fleets of AI agents. The log is the only truth."""
 
-from flightlog.calling import Result
-from flightlog.chunk import Blob
+from flightlog.cache.store import StoreUnavailable
 from flightlog.connecting import connect
 from flightlog.errors import (
     BlobCorrupt,
@@ -29,12 +28,13 @@ from flightlog.errors import (
 )
 from flightlog.event import Control, Event
 from flightlog.log import Log
+from flightlog.running.calling import Result
 from flightlog.session import EffectFailed, Session
 from flightlog.snapshot import Projection, Snapshot
 from flightlog.state import SessionState
 from flightlog.step import AwaitUser, Call, CallModel, Decide, Ended, RunTools, Step
-from flightlog.store import StoreUnavailable
 from flightlog.tool import tool
+from flightlog.wire.chunk import Blob
 
 __all__ = [
     "AwaitUser",

@@ -27,20 +27,20 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast
 
 import flightlog
-from flightlog.blob import AT_ONCE
-from flightlog.bus import Message
-from flightlog.calling import Calling as AsyncCalling
-from flightlog.calling import Result
-from flightlog.chunk import Blob
-from flightlog.errand import LoopThread
+from flightlog.blobs.blob import AT_ONCE
+from flightlog.bus.protocol import Message
 from flightlog.event import Event
 from flightlog.log import Log as AsyncLog
-from flightlog.payload import Purpose
-from flightlog.requesting import Requesting as AsyncRequesting
+from flightlog.running.calling import Calling as AsyncCalling
+from flightlog.running.calling import Result
+from flightlog.running.errand import LoopThread
+from flightlog.running.requesting import Requesting as AsyncRequesting
+from flightlog.running.stopping import SIGNALS, heeding_here
 from flightlog.session import Session as AsyncSession
 from flightlog.state import SessionState
 from flightlog.step import Call
-from flightlog.stopping import SIGNALS, heeding_here
+from flightlog.wire.chunk import Blob
+from flightlog.wire.payload import Purpose
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -125,7 +125,7 @@ class _Steps(_Held[S]):
 
 
 class Calling(_Steps[AsyncCalling]):
-    """One attempt of a call, in two steps; see `flightlog.calling.Calling`."""
+    """One attempt of a call, in two steps; see `flightlog.running.calling.Calling`."""
 
     @property
     def call(self) -> Call:
@@ -152,7 +152,7 @@ class Calling(_Steps[AsyncCalling]):
 
 
 class Requesting(_Steps[AsyncRequesting]):
-    """One model call, in two steps; see `flightlog.requesting.Requesting`."""
+    """One model call, in two steps; see `flightlog.running.requesting.Requesting`."""
 
     @property
     def request(self) -> Mapping[str, Any]:

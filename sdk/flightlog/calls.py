@@ -5,7 +5,7 @@ from typing import Literal
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from flightlog.payload import (
+from flightlog.wire.payload import (
     NULL,
     CallRef,
     DecisionMade,

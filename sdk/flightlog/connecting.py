@@ -4,14 +4,14 @@ import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-from flightlog import subject as names
-from flightlog.carry import Redact
-from flightlog.link import CONNECT_TIMEOUT
+from flightlog.blobs.spill import LEAST, THRESHOLD, Limits
+from flightlog.bus.link import CONNECT_TIMEOUT
+from flightlog.bus.nats_bus import connect_bus
+from flightlog.cache.store import Store
 from flightlog.log import Log
-from flightlog.nats_bus import connect_bus
-from flightlog.spill import LEAST, THRESHOLD, Limits
-from flightlog.stopping import ending
-from flightlog.store import Store
+from flightlog.running.stopping import ending
+from flightlog.wire import subject as names
+from flightlog.wire.carry import Redact
 
 DEFAULT_NATS = "nats://127.0.0.1:4222"
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
-from flightlog import carry, clock
+from flightlog import clock
 from flightlog.errors import InvalidEvent
+from flightlog.wire import carry
 
 WIRE_VERSION = 1
 

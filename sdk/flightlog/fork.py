@@ -10,12 +10,9 @@ from collections.abc import AsyncIterator, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from flightlog import held, keys, reader, seal
-from flightlog import payload as payloads
-from flightlog import subject as names
-from flightlog.blob import Blobs
-from flightlog.bus import Bus
-from flightlog.draft import Copy, Draft, Offered
+from flightlog.blobs import held
+from flightlog.blobs.blob import Blobs
+from flightlog.bus.protocol import Bus
 from flightlog.errors import (
     BusUnavailable,
     Fenced,
@@ -26,9 +23,14 @@ from flightlog.errors import (
     SessionPurged,
 )
 from flightlog.event import Event
-from flightlog.keys import Entry
-from flightlog.payload import SessionForked
+from flightlog.reading import reader
 from flightlog.snapshot import SESSION, Projection
+from flightlog.wire import payload as payloads
+from flightlog.wire import subject as names
+from flightlog.wire.payload import SessionForked
+from flightlog.writing import keys, seal
+from flightlog.writing.draft import Copy, Draft, Offered
+from flightlog.writing.keys import Entry
 
 _TRIES = 3
 _BY, _GONE = "fork", "its author is gone"

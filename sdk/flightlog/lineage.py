@@ -3,7 +3,7 @@
 import msgspec
 from msgspec import Raw, Struct
 
-from flightlog.payload import SessionForked, SessionImported
+from flightlog.wire.payload import SessionForked, SessionImported
 
 
 class Forked(Struct, frozen=True):

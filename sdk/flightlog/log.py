@@ -17,17 +17,15 @@ from typing import Any, Literal
 from msgspec import Raw
 from msgspec.structs import replace
 
-from flightlog import alive, carry, clock, inbox, keys, opening, reader, usage
+from flightlog import clock, usage
 from flightlog import fork as forking
-from flightlog import subject as names
-from flightlog.alive import Beats
-from flightlog.appender import ANSWER_TIMEOUT
-from flightlog.blob import Blobs
-from flightlog.bus import Connection, Message
-from flightlog.cache import Cache
-from flightlog.carry import Redact
-from flightlog.catalog import Cursor, Filter, Page, Row
-from flightlog.chunk import Blob
+from flightlog.blobs.blob import Blobs
+from flightlog.blobs.holding import Holding
+from flightlog.blobs.spill import SPILLS, Limits
+from flightlog.bus.protocol import Connection, Message
+from flightlog.cache.catalog import Cursor, Filter, Page, Row
+from flightlog.cache.recall import Cache
+from flightlog.cache.store import Store
 from flightlog.errors import (
     BusUnavailable,
     FlightlogError,
@@ -37,19 +35,25 @@ from flightlog.errors import (
 )
 from flightlog.event import Event
 from flightlog.fork import Point
-from flightlog.holding import Holding
-from flightlog.inbox import Item
-from flightlog.journal import Journal, OnEvent
-from flightlog.keys import MadeBy
-from flightlog.opening import Opened, Wanted
-from flightlog.reader import Folded
+from flightlog.reading import reader
+from flightlog.reading.reader import Folded
+from flightlog.running import alive, inbox, opening
+from flightlog.running.alive import Beats
+from flightlog.running.inbox import Item
+from flightlog.running.journal import Journal, OnEvent
+from flightlog.running.opening import Opened, Wanted
+from flightlog.running.stopping import SIGNALS, heeding
 from flightlog.session import Session
-from flightlog.spill import SPILLS, Limits
 from flightlog.state import SessionState
-from flightlog.stopping import SIGNALS, heeding
-from flightlog.store import Store
 from flightlog.tool import Tools, policies_of
 from flightlog.usage import Usage
+from flightlog.wire import carry
+from flightlog.wire import subject as names
+from flightlog.wire.carry import Redact
+from flightlog.wire.chunk import Blob
+from flightlog.writing import keys
+from flightlog.writing.appender import ANSWER_TIMEOUT
+from flightlog.writing.keys import MadeBy
 
 OnLive = Literal["takeover", "refuse"]
 

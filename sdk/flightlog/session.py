@@ -10,23 +10,24 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from flightlog import calling, clock, hooking, requesting, ruling
-from flightlog import child as children
-from flightlog import payload as payloads
-from flightlog.blob import Blobs, Source
-from flightlog.bus import Bus
-from flightlog.calling import Calling, Result
-from flightlog.chunk import Blob
+from flightlog import clock
+from flightlog.blobs.blob import Blobs, Source
+from flightlog.bus.protocol import Bus
 from flightlog.errors import BusUnavailable, CallRefused, FlightlogError, InvalidValue
 from flightlog.event import Event
-from flightlog.journal import Journal, OnEvent, check_fits
-from flightlog.listener import Listener
-from flightlog.opening import Opened, Wanted
-from flightlog.payload import Effect, OnResume, Policy, Purpose
-from flightlog.requesting import Requesting
+from flightlog.running import calling, hooking, requesting, ruling
+from flightlog.running import child as children
+from flightlog.running.calling import Calling, Result
+from flightlog.running.journal import Journal, OnEvent, check_fits
+from flightlog.running.listener import Listener
+from flightlog.running.opening import Opened, Wanted
+from flightlog.running.requesting import Requesting
 from flightlog.state import SessionState
 from flightlog.step import Call, Ended
 from flightlog.tool import Tools, policies_of, policy_of
+from flightlog.wire import payload as payloads
+from flightlog.wire.chunk import Blob
+from flightlog.wire.payload import Effect, OnResume, Policy, Purpose
 
 Origin = Literal["human", "schedule", "peer", "system"]
 Status = Literal["completed", "failed", "cancelled"]

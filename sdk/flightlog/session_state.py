@@ -8,15 +8,14 @@ from typing import Any, Literal
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from flightlog import calls as calling
-from flightlog import carry, held, providers, stand_in, view
+from flightlog.blobs import held
+from flightlog.blobs.held import Held
 from flightlog.calls import Calls, CallState
-from flightlog.chunk import Blob
-from flightlog.held import Held
 from flightlog.lineage import Lineage
+from flightlog.messages import providers, view
+from flightlog.messages.provider import Provider
+from flightlog.messages.segment import Entries
 from flightlog.names import Names
-from flightlog.payload import NULL, Policy
-from flightlog.provider import Provider
-from flightlog.segment import Entries
 from flightlog.step import (
     AwaitUser,
     Call,
@@ -28,6 +27,9 @@ from flightlog.step import (
     idempotency_key,
 )
 from flightlog.usage import Usage
+from flightlog.wire import carry, stand_in
+from flightlog.wire.chunk import Blob
+from flightlog.wire.payload import NULL, Policy
 
 Status = Literal["new", "running", "suspended", "completed", "failed", "cancelled"]
 ENDED = frozenset({"completed", "failed", "cancelled"})

@@ -7,9 +7,9 @@ from typing import Literal, Protocol, TypeVar
 import msgspec
 from msgspec import Struct
 
-from flightlog import piece, session_cut
 from flightlog import state as sessions
-from flightlog.cut import Cut
+from flightlog.cache import piece, session_cut
+from flightlog.cache.cut import Cut
 from flightlog.event import Event
 from flightlog.state import SessionState
 

@@ -8,15 +8,18 @@ from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from flightlog import calls as calling
-from flightlog import carry, edit, held, lineage, providers, view
-from flightlog import payload as payloads
+from flightlog import lineage
 from flightlog import usage as tokens
+from flightlog.blobs import held
 from flightlog.calls import Calls, CallState
 from flightlog.event import Event
-from flightlog.payload import NULL
-from flightlog.provider import Reply
-from flightlog.segment import Answer, Entries, Results, Said, Slot
+from flightlog.messages import edit, providers, view
+from flightlog.messages.provider import Reply
+from flightlog.messages.segment import Answer, Entries, Results, Said, Slot
 from flightlog.session_state import ENDED, Mark, SessionState
+from flightlog.wire import carry
+from flightlog.wire import payload as payloads
+from flightlog.wire.payload import NULL
 
 __all__ = ["ENDED", "MOST_TYPES", "Mark", "SessionState", "apply", "decode", "encode", "initial"]
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
-from flightlog.payload import Effect, OnResume, Policy
+from flightlog.wire.payload import Effect, OnResume, Policy
 
 F = TypeVar("F", bound=Callable[..., Any])
 Tools = Mapping[str, Callable[..., Any]] | Iterable[Callable[..., Any]]

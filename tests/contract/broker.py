@@ -6,7 +6,7 @@ from typing import Any
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from flightlog import layout
+from flightlog.wire import layout
 
 SUBJECT = "flightlog.v1.0.acme.one.live"
 OTHER = "flightlog.v1.0.acme.two.live"

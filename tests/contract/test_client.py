@@ -7,9 +7,9 @@ import pytest
 from nats import errors
 from nats.aio.msg import Msg
 
-from flightlog.bus import Message
-from flightlog.client import Client
-from flightlog.nats_bus import NatsBus, connect_bus
+from flightlog.bus.client import Client
+from flightlog.bus.nats_bus import NatsBus, connect_bus
+from flightlog.bus.protocol import Message
 from flightlog_recorder.embedded import Server
 
 ECHO = "test.echo"

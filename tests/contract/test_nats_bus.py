@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from flightlog import layout, nats_bus, subject
-from flightlog.answer import Acked, Answer, Busy, Conflict, Full, Oversized, Unclear
-from flightlog.bus import Message, Outgoing
+from flightlog.bus import nats_bus
+from flightlog.bus.answer import Acked, Answer, Busy, Conflict, Full, Oversized, Unclear
+from flightlog.bus.nats_bus import NatsBus, connect_bare, connect_bus
+from flightlog.bus.protocol import Message, Outgoing
 from flightlog.errors import BusUnavailable, LayoutRefused, NotPermitted
-from flightlog.nats_bus import NatsBus, connect_bare, connect_bus
+from flightlog.wire import layout, subject
 from flightlog_recorder.embedded import Server
 from tests.conftest import MakeNats
 from tests.network import Network

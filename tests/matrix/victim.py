@@ -15,8 +15,8 @@ from typing import Any
 
 import flightlog
 from flightlog import AwaitUser, CallModel, Decide, Ended, Event, RunTools, Session
-from flightlog.answer import Acked, Answer, Unclear
-from flightlog.nats_bus import NatsBus
+from flightlog.bus.answer import Acked, Answer, Unclear
+from flightlog.bus.nats_bus import NatsBus
 from flightlog_recorder.purge import purge
 from flightlog_recorder.purge.purge import Reason
 from tests.matrix.awaits import Fate, watch

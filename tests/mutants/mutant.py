@@ -4,8 +4,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-BUS, CHAIN, WRITER = "nats_bus.py", "chain.py", "writer.py"
-READING, SCRIPT = "reading.py", "script.py"
+BUS, CHAIN, WRITER = "bus/nats_bus.py", "reading/chain.py", "writing/writer.py"
+READING, SCRIPT = "reading/once.py", "cache/script.py"
 
 ON_THE_WIRE = ("tests/contract/test_nats_bus.py", "tests/system/test_fencing.py")
 IN_LIVES = ("tests/system/test_stateful.py",)

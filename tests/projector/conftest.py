@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 import redis.asyncio as redis
 
-from flightlog import catalog
 from flightlog import event as events
-from flightlog import subject as names
-from flightlog.answer import Acked
-from flightlog.bus import Outgoing
-from flightlog.catalog import Filter, Row
+from flightlog.bus.answer import Acked
+from flightlog.bus.nats_bus import NatsBus, connect_bus
+from flightlog.bus.protocol import Outgoing
+from flightlog.cache import catalog
+from flightlog.cache.catalog import Filter, Row
+from flightlog.cache.store import Store
 from flightlog.event import Control, Event
-from flightlog.nats_bus import NatsBus, connect_bus
 from flightlog.snapshot import Projection
-from flightlog.store import Store
+from flightlog.wire import subject as names
 from flightlog_projector.service import Service
 from flightlog_projector.settings import Settings
 from flightlog_recorder.embedded import Server

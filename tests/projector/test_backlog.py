@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.notices import Notice
+from flightlog.bus.notices import Notice
 from flightlog_projector.backlog import PACE, RETRY_MOST, Backlog
 
 A, B = ("t", "a"), ("t", "b")

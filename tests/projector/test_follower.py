@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import redis.asyncio as redis
 
-from flightlog.catalog import Filter
+from flightlog.bus.notices import Notices
+from flightlog.cache.catalog import Filter
+from flightlog.cache.floor import Floor, Floors
 from flightlog.errors import BusUnavailable
 from flightlog.event import Event
-from flightlog.floor import Floor, Floors
-from flightlog.notices import Notices
 from flightlog.snapshot import SESSION
 from flightlog_projector.follower import is_needless
 from flightlog_projector.projector import Job, Projected, Projector

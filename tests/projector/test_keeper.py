@@ -2,7 +2,7 @@
 
 import pytest
 
-from flightlog.floor import Floor
+from flightlog.cache.floor import Floor
 from flightlog_projector.keeper import lowers
 
 

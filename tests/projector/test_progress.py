@@ -1,6 +1,6 @@
 """Liveness is progress of this process, whatever NATS and Redis do."""
 
-from flightlog.notices import MAX_ACK_PENDING, Standing
+from flightlog.bus.notices import MAX_ACK_PENDING, Standing
 from flightlog_projector.progress import SILENCE, Progress
 
 WORK = Standing(ack_floor=5, delivered=9, pending=3, ack_pending=4)

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from flightlog import snapshot as snapshots
-from flightlog.catalog import Filter
+from flightlog.cache.catalog import Filter
+from flightlog.cache.shelf import Shelf
 from flightlog.event import Event
-from flightlog.reader import fold
-from flightlog.shelf import Shelf
+from flightlog.reading.reader import fold
 from flightlog.snapshot import SESSION
 from flightlog_projector.metrics import Metrics
 from flightlog_projector.projector import Job, Projected, Projector, snapshot_due

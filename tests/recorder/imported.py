@@ -2,10 +2,12 @@
 
 from msgspec import Raw
 
-from flightlog import event, payload, ruling
+from flightlog import event
 from flightlog import state as states
 from flightlog.event import Event
+from flightlog.running import ruling
 from flightlog.state import SessionState
+from flightlog.wire import payload
 from flightlog_recorder.importer import Imported
 from tests.sdk import pairing_anthropic, pairing_openai
 

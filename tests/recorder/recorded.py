@@ -2,17 +2,19 @@
 
 from collections.abc import Sequence
 
-from flightlog import Log, catalog, reader
+from flightlog import Log
 from flightlog import event as events
 from flightlog import snapshot as snapshots
-from flightlog import subject as names
-from flightlog.answer import Acked
-from flightlog.bus import Outgoing
+from flightlog.bus.answer import Acked
+from flightlog.bus.protocol import Outgoing
+from flightlog.cache import catalog
+from flightlog.cache.floor import Floor, Floors
 from flightlog.event import Event
-from flightlog.floor import Floor, Floors
-from flightlog.reader import Folded
+from flightlog.reading import reader
+from flightlog.reading.reader import Folded
 from flightlog.snapshot import SESSION, Snapshot
 from flightlog.state import SessionState
+from flightlog.wire import subject as names
 from tests.scripted import TENANT, Model, asks, says
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from flightlog import Blob, Log, connect
-from flightlog import subject as names
-from flightlog.blob import Blobs
-from flightlog.layout import BLOB_STREAM
-from flightlog.nats_bus import NatsBus
+from flightlog.blobs.blob import Blobs
+from flightlog.bus.nats_bus import NatsBus
+from flightlog.wire import subject as names
+from flightlog.wire.layout import BLOB_STREAM
 from flightlog_recorder.blobs import collect, garbage
 from flightlog_recorder.blobs.garbage import Chunk
 from flightlog_recorder.verify import Checker
@@ -24,7 +24,7 @@ WORDS = "what a tool says " * 100_000
 KILLED = """
 import asyncio, os, signal, sys
 import flightlog
-from flightlog.journal import Journal
+from flightlog.running.journal import Journal
 
 async def main(url, words):
     async with flightlog.connect(nats=url) as log, log.session(key="k") as s:

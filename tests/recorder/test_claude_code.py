@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flightlog import carry, payload
+from flightlog.wire import carry, payload
 from flightlog_recorder.importer import BadTranscript, Draft, Imported, keys, read_claude_code
 from flightlog_recorder.importer.drafts import KEPT, timestamp
 

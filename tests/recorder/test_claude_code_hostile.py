@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flightlog import payload
+from flightlog.wire import payload
 from flightlog_recorder.importer import BadTranscript, read_claude_code
 from flightlog_recorder.importer.drafts import KEPT
 

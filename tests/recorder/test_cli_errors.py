@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flightlog import connect
-from flightlog import subject as names
+from flightlog.wire import subject as names
 from flightlog_recorder.cli import app
 from flightlog_recorder.embedded import Servers
 from tests.conftest import MakeNats

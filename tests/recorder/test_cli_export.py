@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from flightlog import Log, chunk, connect, zstd_frame
-from flightlog import subject as names
+from flightlog import Log, connect
+from flightlog.blobs import zstd_frame
+from flightlog.wire import chunk
+from flightlog.wire import subject as names
 from flightlog_recorder.embedded import Servers
 from flightlog_recorder.inspect.copy import copy
 from tests.handmade import chain, follow, seal

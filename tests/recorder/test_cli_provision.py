@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-from flightlog import connect, layout, nats_bus
+from flightlog import connect
+from flightlog.bus import nats_bus
+from flightlog.wire import layout
 from flightlog_recorder.embedded import Servers
 from flightlog_recorder.provision import Wish, plan
 from tests.cluster import Cluster

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from flightlog import Decide, Log, RunTools, Session, connect, inbox
-from flightlog import subject as names
+from flightlog import Decide, Log, RunTools, Session, connect
+from flightlog.running import inbox
+from flightlog.wire import subject as names
 from flightlog_recorder.embedded import Servers
 from tests.handmade import follow
 from tests.recorder.command import flightlog

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from flightlog import Log, connect
-from flightlog import subject as names
+from flightlog.wire import subject as names
 from flightlog_recorder.embedded import Servers
 from tests.handmade import chain, follow
 from tests.recorder.command import flightlog

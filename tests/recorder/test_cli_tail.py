@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from flightlog import Log, Session, connect
-from flightlog import subject as names
 from flightlog.event import digest_of
+from flightlog.wire import subject as names
 from flightlog_recorder.embedded import Server, Servers
 from flightlog_recorder.inspect.follow import Following, Rewound
 from tests.handmade import chain, follow

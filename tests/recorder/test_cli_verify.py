@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from flightlog import Log, connect
-from flightlog import subject as names
+from flightlog.wire import subject as names
 from flightlog_recorder.embedded import Servers
 from tests.handmade import chain
 from tests.recorder.command import flightlog

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flightlog import carry, payload
+from flightlog.wire import carry, payload
 from flightlog_recorder.importer import BadTranscript, Draft, Imported, keys, read_codex
 from flightlog_recorder.importer.codex_tokens import Tokens
 from flightlog_recorder.importer.drafts import KEPT

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flightlog import payload
 from flightlog import state as states
+from flightlog.wire import payload
 from flightlog_recorder.importer import BadTranscript, read_codex
 from flightlog_recorder.importer.drafts import KEPT
 from tests.recorder.imported import assert_valid, chained

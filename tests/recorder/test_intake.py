@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
-from flightlog import AwaitUser, KeyTaken, Log, connect, keys, nats_bus, reader, seal
-from flightlog import subject as names
-from flightlog.bus import Message
-from flightlog.nats_bus import NatsBus
+from flightlog import AwaitUser, KeyTaken, Log, connect
+from flightlog.bus import nats_bus
+from flightlog.bus.nats_bus import NatsBus
+from flightlog.bus.protocol import Message
+from flightlog.reading import reader
 from flightlog.snapshot import SESSION
+from flightlog.wire import subject as names
+from flightlog.writing import keys, seal
 from flightlog_recorder.importer import Imported, intake, read_claude_code
 from flightlog_recorder.importer import keys as keys_of
 from flightlog_recorder.importer.intake import Taken, take

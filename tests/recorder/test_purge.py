@@ -6,9 +6,9 @@ import pytest
 
 import flightlog
 from flightlog import LogCorrupt, NoSuchSession, SessionPurged
+from flightlog.bus.nats_bus import NatsBus
+from flightlog.bus.notices import Notices
 from flightlog.log import Log
-from flightlog.nats_bus import NatsBus
-from flightlog.notices import Notices
 from flightlog_recorder.purge import finish, purge, unfinished
 from flightlog_recorder.purge.purge import ConsumersBehind, Reason, look
 from flightlog_recorder.purge.steps import Bury, Clear, Done, ReleaseKey, Seen, next_step

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from flightlog import Log, connect
-from flightlog import subject as names
 from flightlog.event import rechain
+from flightlog.wire import subject as names
 from flightlog_recorder.embedded import Servers
 from tests.handmade import chain, follow
 from tests.recorder.command import Command, flightlog

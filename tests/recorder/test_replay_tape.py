@@ -8,11 +8,11 @@ import pytest
 from msgspec import Raw
 
 from flightlog import Log, NoSuchSession, connect
-from flightlog import subject as names
-from flightlog.chain import Head
 from flightlog.event import Event
+from flightlog.reading.chain import Head
 from flightlog.snapshot import SESSION
 from flightlog.state import SessionState
+from flightlog.wire import subject as names
 from flightlog_recorder.embedded import Servers
 from flightlog_recorder.replay import tape
 from flightlog_recorder.replay.exported import FileSource, NoSession

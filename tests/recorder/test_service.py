@@ -9,11 +9,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 import flightlog
-from flightlog import Log, carry, keys, seal
-from flightlog import subject as names
-from flightlog.draft import Draft
-from flightlog.layout import INBOX_STREAM
-from flightlog.nats_bus import NatsBus
+from flightlog import Log
+from flightlog.bus.nats_bus import NatsBus
+from flightlog.wire import carry
+from flightlog.wire import subject as names
+from flightlog.wire.layout import INBOX_STREAM
+from flightlog.writing import keys, seal
+from flightlog.writing.draft import Draft
 from flightlog_recorder.embedded import Servers
 from flightlog_recorder.purge import purge, unfinished
 from flightlog_recorder.purge.purge import Reason

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog import Blob, carry, event, payload
+from flightlog import Blob, event
+from flightlog.wire import carry, payload
 from flightlog_recorder.cli.output import printable
 from flightlog_recorder.inspect.telling import WIDTH, tell
 

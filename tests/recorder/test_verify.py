@@ -7,10 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from flightlog import Event, Log, connect
-from flightlog import subject as names
-from flightlog.nats_bus import NatsBus
-from flightlog.reader import Folded
+from flightlog.bus.nats_bus import NatsBus
+from flightlog.reading.reader import Folded
 from flightlog.state import SessionState
+from flightlog.wire import subject as names
 from flightlog_recorder.embedded import Server, Servers
 from flightlog_recorder.verify import Checker, Verdict, ghosts, sessions
 from tests.handmade import chain, follow, seal, tombstone

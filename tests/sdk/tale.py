@@ -5,10 +5,13 @@ from typing import Any
 
 from msgspec import Raw, Struct
 
-from flightlog import carry, context, event, ruling, state
-from flightlog import payload as payloads
+from flightlog import event, state
 from flightlog.event import Event
+from flightlog.messages import context
+from flightlog.running import ruling
 from flightlog.state import SessionState
+from flightlog.wire import carry
+from flightlog.wire import payload as payloads
 
 TS = "2026-05-06T14:23:01.000001Z"
 

@@ -5,11 +5,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from flightlog import Log, SessionLive, alive, connect
-from flightlog.alive import Beat
-from flightlog.bus import Message, Outgoing
-from flightlog.nats_bus import NatsBus, connect_bus
-from flightlog.subject import log_subject
+from flightlog import Log, SessionLive, connect
+from flightlog.bus.nats_bus import NatsBus, connect_bus
+from flightlog.bus.protocol import Message, Outgoing
+from flightlog.running import alive
+from flightlog.running.alive import Beat
+from flightlog.wire.subject import log_subject
 from tests.handmade import follow
 from tests.scripted import TENANT, types, until
 

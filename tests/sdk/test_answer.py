@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog import answer
-from flightlog.answer import Acked, Answer, Busy, Conflict, Full, Oversized, Unclear
+from flightlog.bus import answer
+from flightlog.bus.answer import Acked, Answer, Busy, Conflict, Full, Oversized, Unclear
 
 
 def read(raw: bytes) -> Answer:

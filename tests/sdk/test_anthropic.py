@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from flightlog import anthropic, carry, provider, turn, view
-from flightlog.payload import Outcome
-from flightlog.segment import Answer, Entry, Results, Said, Sent, Slot
+from flightlog.messages import anthropic, provider, turn, view
+from flightlog.messages.segment import Answer, Entry, Results, Said, Sent, Slot
+from flightlog.wire import carry
+from flightlog.wire.payload import Outcome
 from tests.sdk.tale import begun, text, tool_use
 
 

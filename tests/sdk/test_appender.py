@@ -6,12 +6,9 @@ from typing import Any
 
 import pytest
 
-from flightlog import carry, subject
-from flightlog.answer import Answer, Unclear
-from flightlog.appender import QUEUE_BYTES, Appender, pause
-from flightlog.bus import Outgoing
-from flightlog.chain import Head
-from flightlog.draft import Draft
+from flightlog.bus.answer import Answer, Unclear
+from flightlog.bus.nats_bus import NatsBus, connect_bus
+from flightlog.bus.protocol import Outgoing
 from flightlog.errors import (
     BusUnavailable,
     Fenced,
@@ -22,9 +19,12 @@ from flightlog.errors import (
     TooLarge,
 )
 from flightlog.event import Event
-from flightlog.nats_bus import NatsBus, connect_bus
-from flightlog.reader import read
-from flightlog.writer import HEADER_ROOM, Writer
+from flightlog.reading.chain import Head
+from flightlog.reading.reader import read
+from flightlog.wire import carry, subject
+from flightlog.writing.appender import QUEUE_BYTES, Appender, pause
+from flightlog.writing.draft import Draft
+from flightlog.writing.writer import HEADER_ROOM, Writer
 from flightlog_recorder.embedded import Server
 from tests.conftest import MakeNats
 from tests.handmade import takeover, tombstone

@@ -17,18 +17,16 @@ from flightlog import (
     Log,
     LogFull,
     TooLarge,
-    carry,
-    chunk,
     connect,
-    stand_in,
-    zstd_frame,
 )
-from flightlog import subject as names
-from flightlog.answer import Acked
-from flightlog.blob import Blobs
-from flightlog.bus import Outgoing
-from flightlog.layout import BLOB_STREAM
-from flightlog.nats_bus import NatsBus, connect_bus
+from flightlog.blobs import zstd_frame
+from flightlog.blobs.blob import Blobs
+from flightlog.bus.answer import Acked
+from flightlog.bus.nats_bus import NatsBus, connect_bus
+from flightlog.bus.protocol import Outgoing
+from flightlog.wire import carry, chunk, stand_in
+from flightlog.wire import subject as names
+from flightlog.wire.layout import BLOB_STREAM
 
 TENANT, SESSION = "acme", "sess_1"
 WORDS = 'he said "hi" to me\n' * 200_000  # 3.8 MB: 8 chunks

@@ -28,9 +28,9 @@ from flightlog import (
     Suspended,
     blocking,
 )
-from flightlog.calling import Calling
-from flightlog.inbox import Suspend
-from flightlog.requesting import Requesting
+from flightlog.running.calling import Calling
+from flightlog.running.inbox import Suspend
+from flightlog.running.requesting import Requesting
 from tests.scripted import TENANT, asks, says
 
 # Nobody who waits asks for these: services hold the first three, signals and `Log` the others.

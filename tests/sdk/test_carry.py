@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog import carry
 from flightlog.errors import InvalidEvent, InvalidValue
+from flightlog.wire import carry
 
 TEXT = st.text(alphabet=st.characters(codec=None, categories=None))  # surrogates too
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | TEXT | st.binary(max_size=40)

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog import catalog, state
-from flightlog.catalog import Entry, Filter, Purged, Row
+from flightlog import state
+from flightlog.cache import catalog
+from flightlog.cache.catalog import Entry, Filter, Purged, Row
 from tests.handmade import follow, takeover
 
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog import event
-from flightlog.bus import Message
-from flightlog.chain import Branch, Chain, Head, Pin
+from flightlog.bus.protocol import Message
 from flightlog.event import Control, Event
+from flightlog.reading.chain import Branch, Chain, Head, Pin
 from tests.handmade import SESSION, SUBJECT, Subject, chain, follow, takeover, tombstone
 
 NOTHING = Head()

@@ -16,7 +16,7 @@ from flightlog import (
     SessionEnded,
     connect,
 )
-from flightlog.catalog import Filter, Row, indexes, row_of
+from flightlog.cache.catalog import Filter, Row, indexes, row_of
 from flightlog.lineage import Parent
 from flightlog.usage import Usage
 from tests.scripted import TENANT, Model, asks, payloads, says, types, until

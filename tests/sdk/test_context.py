@@ -13,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from flightlog import carry, context, payload, state
+from flightlog import state
 from flightlog.errors import InvalidValue
-from flightlog.payload import ModelRequest
-from flightlog.segment import Sent
+from flightlog.messages import context
+from flightlog.messages.segment import Sent
+from flightlog.wire import carry, payload
+from flightlog.wire.payload import ModelRequest
 from tests.sdk import pairing_anthropic, pairing_openai
 from tests.sdk.tale import Tale, begun, text, tool_use
 from tests.sdk.wild import JSON, tales

@@ -6,9 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog import cut as cuts
-from flightlog import names, piece, segment, session_cut, state
-from flightlog.cut import FAN, Cut, Cutter, Known, Long
+from flightlog import names, state
+from flightlog.cache import cut as cuts
+from flightlog.cache import piece, session_cut
+from flightlog.cache.cut import FAN, Cut, Cutter, Known, Long
+from flightlog.messages import segment
 from flightlog.state import SessionState
 from tests.sdk.tale import Tale, begun
 from tests.sdk.wild import tales

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog import carry, event
+from flightlog import event
 from flightlog.errors import InvalidEvent
 from flightlog.event import Control, Event
+from flightlog.wire import carry
 
 SESSION = "sess_1"
 TS = "2026-05-06T14:23:01.123456Z"

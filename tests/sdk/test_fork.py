@@ -19,17 +19,16 @@ from flightlog import (
     NoSuchSession,
     RunTools,
     SessionPurged,
-    carry,
     connect,
-    keys,
-    seal,
 )
-from flightlog import subject as names
-from flightlog.answer import Acked
-from flightlog.bus import Outgoing
-from flightlog.draft import Draft
-from flightlog.nats_bus import NatsBus
-from flightlog.payload import OnResume
+from flightlog.bus.answer import Acked
+from flightlog.bus.nats_bus import NatsBus
+from flightlog.bus.protocol import Outgoing
+from flightlog.wire import carry
+from flightlog.wire import subject as names
+from flightlog.wire.payload import OnResume
+from flightlog.writing import keys, seal
+from flightlog.writing.draft import Draft
 from flightlog_recorder.purge import purge
 from flightlog_recorder.purge.purge import Reason
 from tests.handmade import chain

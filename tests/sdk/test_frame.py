@@ -3,7 +3,7 @@
 import pytest
 from nats.protocol.command import hpub_cmd, pub_cmd
 
-from flightlog.frame import header_block, publication
+from flightlog.bus.frame import header_block, publication
 
 
 def test_a_frame_is_what_nats_py_writes() -> None:

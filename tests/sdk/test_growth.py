@@ -7,8 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from flightlog import context, payload, state
-from flightlog.payload import ModelRequest
+from flightlog import state
+from flightlog.messages import context
+from flightlog.wire import payload
+from flightlog.wire.payload import ModelRequest
 from tests.sdk.tale import Tale, text, tool_use
 
 TURNS = 1_000

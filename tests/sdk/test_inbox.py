@@ -19,11 +19,11 @@ from flightlog import (
     SessionEnded,
     Suspended,
     connect,
-    inbox,
 )
-from flightlog import subject as names
-from flightlog.bus import Outgoing
-from flightlog.nats_bus import connect_bus
+from flightlog.bus.nats_bus import connect_bus
+from flightlog.bus.protocol import Outgoing
+from flightlog.running import inbox
+from flightlog.wire import subject as names
 from flightlog_recorder.embedded import Server
 from tests.scripted import TENANT, owed, payloads, types, until
 

@@ -6,16 +6,9 @@ from typing import Any
 
 import pytest
 
-from flightlog import (
-    BusUnavailable,
-    Event,
-    LogFull,
-    SessionEnded,
-    TooLarge,
-    appender,
-    connect,
-)
-from flightlog.nats_bus import connect_bus
+from flightlog import BusUnavailable, Event, LogFull, SessionEnded, TooLarge, connect
+from flightlog.bus.nats_bus import connect_bus
+from flightlog.writing import appender
 from flightlog_recorder.embedded import Server
 from tests.scripted import TENANT, Model, chain_is_whole, says, stored, types, until
 

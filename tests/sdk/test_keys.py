@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from flightlog import keys
-from flightlog import subject as names
-from flightlog.bus import Outgoing
-from flightlog.nats_bus import NatsBus, connect_bare, connect_bus, create_streams
+from flightlog.bus.nats_bus import NatsBus, connect_bare, connect_bus, create_streams
+from flightlog.bus.protocol import Outgoing
+from flightlog.wire import subject as names
+from flightlog.writing import keys
 from tests.cluster import Cluster
 from tests.scripted import TENANT
 

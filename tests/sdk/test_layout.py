@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from flightlog import layout, subject
 from flightlog.errors import LayoutRefused
-from flightlog.layout import Config
+from flightlog.wire import layout, subject
+from flightlog.wire.layout import Config
 
 MISSING = object()
 

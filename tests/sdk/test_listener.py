@@ -5,9 +5,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from flightlog import Fenced, Log, Session, connect, inbox, listener
-from flightlog import subject as names
-from flightlog.bus import Outgoing
+from flightlog import Fenced, Log, Session, connect
+from flightlog.bus.protocol import Outgoing
+from flightlog.running import inbox, listener
+from flightlog.wire import subject as names
 from tests.handmade import follow
 from tests.scripted import TENANT, payloads, stored, types, until
 

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from flightlog.answer import Acked
-from flightlog.bus import Outgoing
+from flightlog.bus.answer import Acked
+from flightlog.bus.nats_bus import NatsBus, connect_bus
+from flightlog.bus.notices import Notices
+from flightlog.bus.protocol import Outgoing
 from flightlog.errors import BusUnavailable
-from flightlog.nats_bus import NatsBus, connect_bus
-from flightlog.notices import Notices
 from flightlog_recorder.embedded import Server
 
 STREAM = "FLIGHTLOG_0"

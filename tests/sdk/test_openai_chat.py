@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from flightlog import anthropic, carry, openai_chat, provider, turn, view
 from flightlog import usage as tokens
-from flightlog.payload import Outcome
-from flightlog.segment import Answer, Entry, Results, Said, Sent, Slot
+from flightlog.messages import anthropic, openai_chat, provider, turn, view
+from flightlog.messages.segment import Answer, Entry, Results, Said, Sent, Slot
+from flightlog.wire import carry
+from flightlog.wire.payload import Outcome
 from tests.sdk.tale import chat, function_call, text
 
 

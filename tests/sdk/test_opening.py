@@ -21,20 +21,20 @@ from flightlog import (
     SessionPurged,
     Snapshot,
     connect,
-    keys,
-    opening,
     snapshot,
 )
-from flightlog import subject as names
-from flightlog.bus import Outgoing
-from flightlog.cut import Cut
+from flightlog.bus.nats_bus import connect_bare, create_streams
+from flightlog.bus.protocol import Outgoing
+from flightlog.cache.cut import Cut
 from flightlog.event import Event
-from flightlog.journal import Journal
-from flightlog.nats_bus import connect_bare, create_streams
-from flightlog.opening import Wanted
-from flightlog.reader import Folded
+from flightlog.reading.reader import Folded
+from flightlog.running import opening
+from flightlog.running.journal import Journal
+from flightlog.running.opening import Wanted
 from flightlog.snapshot import SESSION
 from flightlog.state import SessionState
+from flightlog.wire import subject as names
+from flightlog.writing import keys
 from flightlog_recorder.embedded import Server
 from tests.cluster import Cluster
 from tests.handmade import chain, follow, seal, tombstone

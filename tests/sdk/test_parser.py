@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from flightlog.bus import Message
-from flightlog.parser import Parser, stored
+from flightlog.bus.parser import Parser, stored
+from flightlog.bus.protocol import Message
 
 PAGE, OTHER = b"_INBOX.me.1", b"_INBOX.me.2"
 

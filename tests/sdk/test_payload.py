@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from flightlog import carry, payload
-from flightlog.payload import NAMES, TYPES, Payload, Unknown, Writer
+from flightlog.wire import carry, payload
+from flightlog.wire.payload import NAMES, TYPES, Payload, Unknown, Writer
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog import piece, zstd
+from flightlog.blobs import zstd
+from flightlog.cache import piece
 
 
 @given(st.binary(max_size=3_000), st.integers(0, 3))

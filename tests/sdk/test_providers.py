@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from flightlog import CallModel, RunTools, Session, connect, context
-from flightlog import payload as payloads
+from flightlog import CallModel, RunTools, Session, connect
 from flightlog import state as states
-from flightlog.payload import ModelRequest
+from flightlog.messages import context
+from flightlog.wire import payload as payloads
+from flightlog.wire.payload import ModelRequest
 from tests.scripted import TENANT, Model
 from tests.sdk.tale import chat, function_call, text
 

@@ -7,15 +7,16 @@ from collections.abc import AsyncIterator, Sequence
 import msgspec
 import pytest
 
-from flightlog import reading, subject
-from flightlog.bus import Page
-from flightlog.chain import Part
-from flightlog.cut import Cut
+from flightlog.bus.nats_bus import PAGE_BYTES, NatsBus, connect_bus
+from flightlog.bus.protocol import Page
+from flightlog.cache.cut import Cut
 from flightlog.errors import BusUnavailable, LogCorrupt
 from flightlog.event import Control, Event, digest_of
-from flightlog.nats_bus import PAGE_BYTES, NatsBus, connect_bus
-from flightlog.reader import Folded, fold, read
+from flightlog.reading import once as reading
+from flightlog.reading.chain import Part
+from flightlog.reading.reader import Folded, fold, read
 from flightlog.snapshot import Snapshot
+from flightlog.wire import subject
 from tests.handmade import SESSION, chain, follow, seal, takeover, tombstone
 
 TENANT = "acme"
@@ -521,7 +522,7 @@ async def test_an_event_that_explains_what_came_before_it_is_waited_for(lagging:
 async def test_a_replica_that_never_catches_up_is_an_unavailable_bus_and_never_damage(
     lagging: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flightlog.reader.LAG_DEADLINE", 0.3)
+    monkeypatch.setattr("flightlog.reading.reader.LAG_DEADLINE", 0.3)
     events = owned(4)
     await lagging.put(*events)
     hide(lagging, 2, looks=10_000)

@@ -4,10 +4,16 @@ import pytest
 from hypothesis import given, settings
 from msgspec import Raw
 
-from flightlog import payload as payloads
-from flightlog import ruling
-from flightlog.payload import CallRef, DecisionMade, DecisionRequested, HookDecision, ToolResult
+from flightlog.running import ruling
 from flightlog.step import CallModel, Decide, RunTools, Step
+from flightlog.wire import payload as payloads
+from flightlog.wire.payload import (
+    CallRef,
+    DecisionMade,
+    DecisionRequested,
+    HookDecision,
+    ToolResult,
+)
 from tests.sdk.tale import Tale, begun, tool_use
 from tests.sdk.wild import tales
 

@@ -7,28 +7,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from flightlog import (
-    BusUnavailable,
-    NoSuchSession,
-    SessionPurged,
-    TooLarge,
-    keys,
-    nats_bus,
-    opening,
-    reader,
-    seal,
-)
-from flightlog import payload as payloads
-from flightlog import subject as names
-from flightlog.answer import Answer, Unclear
-from flightlog.bus import Outgoing
+from flightlog import BusUnavailable, NoSuchSession, SessionPurged, TooLarge
+from flightlog.bus import nats_bus
+from flightlog.bus.answer import Answer, Unclear
+from flightlog.bus.nats_bus import NatsBus
+from flightlog.bus.protocol import Outgoing
 from flightlog.connecting import connect
-from flightlog.draft import Draft
 from flightlog.event import Control, decode
-from flightlog.nats_bus import NatsBus
-from flightlog.reader import Folded
+from flightlog.reading import reader
+from flightlog.reading.reader import Folded
+from flightlog.running import opening
 from flightlog.snapshot import SESSION
 from flightlog.state import SessionState
+from flightlog.wire import payload as payloads
+from flightlog.wire import subject as names
+from flightlog.writing import keys, seal
+from flightlog.writing.draft import Draft
 from tests.scripted import TENANT, chain_is_whole, stored, until
 
 KEY = "a key"

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from flightlog.messages.segment import SIZE, Entries, Entry, Said, of
 from flightlog.names import Names
-from flightlog.segment import SIZE, Entries, Entry, Said, of
 
 COUNTS = st.integers(0, 3 * SIZE + 1)
 EDGES = [0, 1, SIZE - 1, SIZE, SIZE + 1, 2 * SIZE - 1, 2 * SIZE, 2 * SIZE + 7]

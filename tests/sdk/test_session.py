@@ -22,7 +22,7 @@ from flightlog import (
     TooLarge,
     connect,
 )
-from flightlog.nats_bus import connect_bus
+from flightlog.bus.nats_bus import connect_bus
 from flightlog_recorder.embedded import Server
 from tests.scripted import (
     TENANT,

@@ -9,12 +9,13 @@ from typing import Any, ClassVar
 import pytest
 import redis.asyncio as redis
 
-from flightlog import piece, shelf, snapshot
-from flightlog.piece import children, is_leaf
-from flightlog.shelf import Held, Shelf
+from flightlog import snapshot
+from flightlog.cache import piece, shelf
+from flightlog.cache.piece import children, is_leaf
+from flightlog.cache.shelf import Held, Shelf
+from flightlog.cache.store import Store, StoreUnavailable
 from flightlog.snapshot import SESSION, Snapshot
 from flightlog.state import SessionState
-from flightlog.store import Store, StoreUnavailable
 from tests.sdk.tale import Tale, begun
 
 TENANT, ID = "acme", "s1"

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from flightlog import payload, snapshot, state
-from flightlog.cut import Cut
+from flightlog import snapshot, state
+from flightlog.cache.cut import Cut
 from flightlog.event import Event, decode
 from flightlog.snapshot import SESSION, Snapshot
+from flightlog.wire import payload
 from tests.sdk.tale import Tale, begun, text
 
 GOLDEN = Path(__file__).parent.parent / "golden"

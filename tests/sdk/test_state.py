@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from flightlog import context, state
-from flightlog import payload as payloads
+from flightlog import state
 from flightlog.lineage import Forked, Parent
+from flightlog.messages import context
 from flightlog.state import SessionState
 from flightlog.step import AwaitUser, CallModel, Decide, Ended, RunTools, Step
 from flightlog.usage import Usage
+from flightlog.wire import payload as payloads
 from tests.sdk.tale import Tale, begun, text, tool_use
 
 

@@ -7,9 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from flightlog import carry, context, event, payload, providers, state
+from flightlog import event, state
 from flightlog.event import Event
+from flightlog.messages import context, providers
 from flightlog.state import SessionState
+from flightlog.wire import carry, payload
 from tests.sdk import pairing_anthropic, pairing_openai
 from tests.sdk.tale import TS, Tale
 from tests.sdk.wild import JSON, TYPES, tales

@@ -11,10 +11,10 @@ import msgspec
 import pytest
 import redis.asyncio as redis
 
-from flightlog.catalog import Cursor, Filter, Row
+from flightlog.cache.catalog import Cursor, Filter, Row
+from flightlog.cache.floor import Floor, Floors, rebuilding
+from flightlog.cache.store import Store, StoreUnavailable
 from flightlog.errors import NotPermitted
-from flightlog.floor import Floor, Floors, rebuilding
-from flightlog.store import Store, StoreUnavailable
 from flightlog_recorder.embedded import Server
 from tests.conftest import MakeRedis
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog import subject
 from flightlog.errors import InvalidName
+from flightlog.wire import subject
 
 BAD = [
     "",

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 from flightlog import tool
-from flightlog.payload import Policy
 from flightlog.tool import policies_of, policy_of
+from flightlog.wire.payload import Policy
 
 
 @tool(on_resume="rerun", effect="read")

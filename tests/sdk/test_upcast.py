@@ -6,10 +6,11 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 import flightlog
-from flightlog import VersionRefused, event, reader, upcast
-from flightlog import subject as names
-from flightlog.bus import Outgoing
+from flightlog import VersionRefused, event, upcast
+from flightlog.bus.protocol import Outgoing
 from flightlog.event import Event
+from flightlog.reading import reader
+from flightlog.wire import subject as names
 
 
 def made(type: str = "note", payload: bytes = b'{"a":1}', v: int = 1) -> Event:

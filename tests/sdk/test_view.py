@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from flightlog import calls as calling
-from flightlog import context, event, payload, state
+from flightlog import event, state
+from flightlog.messages import context
 from flightlog.step import AwaitUser, RunTools
+from flightlog.wire import payload
 from tests.sdk import pairing_anthropic, pairing_openai
 from tests.sdk.tale import Tale, begun, chat, function_call, text, tool_use
 

@@ -7,14 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog import carry, event
-from flightlog.answer import Acked, Answer, Busy, Conflict, Full, Oversized, Unclear
-from flightlog.bus import Message, Outgoing
-from flightlog.chain import Head
-from flightlog.draft import Draft
+from flightlog import event
+from flightlog.bus.answer import Acked, Answer, Busy, Conflict, Full, Oversized, Unclear
+from flightlog.bus.protocol import Message, Outgoing
 from flightlog.errors import Fenced, LogCorrupt, LogFull, SessionPurged, TooLarge
 from flightlog.event import Event
-from flightlog.writer import (
+from flightlog.reading.chain import Head
+from flightlog.wire import carry
+from flightlog.writing.draft import Draft
+from flightlog.writing.writer import (
     BATCH_BYTES,
     BATCH_EVENTS,
     GROUP_FROM_R1,

@@ -6,8 +6,10 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from flightlog import context, payload, ruling
-from flightlog.payload import CallRef, Purpose
+from flightlog.messages import context
+from flightlog.running import ruling
+from flightlog.wire import payload
+from flightlog.wire.payload import CallRef, Purpose
 from tests.sdk.tale import Tale, function_call, text, tool_use
 
 Draw = Callable[..., Any]

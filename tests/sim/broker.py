@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from flightlog import layout
-from flightlog import subject as names
-from flightlog.bus import Message, Outgoing
-from flightlog.layout import BLOB_STREAM, INBOX_STREAM, KEYS_STREAM, NOTICE_STREAM, Layout
+from flightlog.bus.protocol import Message, Outgoing
+from flightlog.wire import layout
+from flightlog.wire import subject as names
+from flightlog.wire.layout import BLOB_STREAM, INBOX_STREAM, KEYS_STREAM, NOTICE_STREAM, Layout
 
 NOT_YET = 1 << 60  # the operation that removes what was not removed
 LOG = f"{layout.STREAM_PREFIX}0"

@@ -5,17 +5,17 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextvars import Context
 from typing import Any
 
-from flightlog import answer
-from flightlog.answer import Answer, Unclear
-from flightlog.bus import Message, Outgoing, Page
+from flightlog.bus import answer
+from flightlog.bus.answer import Answer, Unclear
+from flightlog.bus.protocol import Message, Outgoing, Page
 from flightlog.errors import BusUnavailable
-from flightlog.layout import Layout
+from flightlog.wire.layout import Layout
 from tests.sim import broker as brokers
 from tests.sim.broker import Stream
 from tests.sim.faults import Fate
 from tests.sim.network import Ear, Heard, Network
 
-READ_TIMEOUT = 5.0  # seconds, as `flightlog.nats_bus` has it
+READ_TIMEOUT = 5.0  # seconds, as `flightlog.bus.nats_bus` has it
 MAX_PAYLOAD = 1 << 20
 NOTHING = object()  # what a request is answered that is not answered
 _WHERE = "the simulated servers"

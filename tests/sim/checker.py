@@ -2,13 +2,13 @@
 
 from collections import Counter
 
-from flightlog import reader
 from flightlog import snapshot as snapshots
-from flightlog import subject as names
 from flightlog.errors import LogCorrupt
 from flightlog.event import Event, digest_of
+from flightlog.reading import reader
 from flightlog.snapshot import SESSION, Snapshot
 from flightlog.state import SessionState
+from flightlog.wire import subject as names
 from tests.sim import calls, oracle
 from tests.sim.broker import Entry
 from tests.sim.oracle import Told

@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from flightlog import alive
 from flightlog.errors import (
     CallRefused,
     Fenced,
@@ -21,6 +20,7 @@ from flightlog.errors import (
 )
 from flightlog.event import Event
 from flightlog.log import OnLive
+from flightlog.running import alive
 from flightlog.session import EffectFailed, Session
 from flightlog.state import encode
 from flightlog.tool import tool

@@ -6,16 +6,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from flightlog import opening
 from flightlog import state as states
-from flightlog.answer import Acked, Answer, Conflict, Unclear
-from flightlog.bus import Message
-from flightlog.chain import Chain
+from flightlog.bus.answer import Acked, Answer, Conflict, Unclear
+from flightlog.bus.protocol import Message
 from flightlog.errors import Fenced
 from flightlog.event import Event, decode
-from flightlog.reading import Reading
+from flightlog.reading.chain import Chain
+from flightlog.reading.once import Reading
+from flightlog.running import opening
 from flightlog.state import SessionState
-from flightlog.writer import Action, Failed, Writer
+from flightlog.writing.writer import Action, Failed, Writer
 from tests.sim.broker import FULL, Broker, Stream
 from tests.sim.faults import Tamper
 

@@ -6,7 +6,7 @@ from contextvars import Context, copy_context
 from random import Random
 from typing import Any, Protocol
 
-from flightlog.bus import Message
+from flightlog.bus.protocol import Message
 from tests.sim.broker import Broker
 from tests.sim.faults import Weather
 from tests.sim.loop import VirtualLoop

@@ -3,13 +3,15 @@
 import asyncio
 from typing import cast
 
-from flightlog import carry, inbox, keys, seal
-from flightlog.draft import Draft
+from flightlog.bus.nats_bus import NatsBus
 from flightlog.errors import BusUnavailable, FlightlogError
-from flightlog.inbox import Item as InboxItem
-from flightlog.keys import Entry
 from flightlog.log import Log
-from flightlog.nats_bus import NatsBus
+from flightlog.running import inbox
+from flightlog.running.inbox import Item as InboxItem
+from flightlog.wire import carry
+from flightlog.writing import keys, seal
+from flightlog.writing.draft import Draft
+from flightlog.writing.keys import Entry
 from flightlog_recorder.purge.purge import Reason, purge
 from tests.sim.harness import Harness
 from tests.sim.records import Item

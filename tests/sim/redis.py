@@ -3,8 +3,8 @@
 import asyncio
 from random import Random
 
-from flightlog import piece
 from flightlog import snapshot as snapshots
+from flightlog.cache import piece
 from flightlog.errors import FlightlogError
 from flightlog.snapshot import Snapshot
 

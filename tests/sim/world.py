@@ -7,10 +7,10 @@ from typing import Any, TypeVar, cast
 
 from flightlog import event as events
 from flightlog import snapshot as snapshots
+from flightlog.cache.store import Store
 from flightlog.errors import FlightlogError
 from flightlog.log import Log
 from flightlog.snapshot import SESSION, Snapshot
-from flightlog.store import Store
 from tests.sim.faults import Weather
 from tests.sim.loop import NEVER, VirtualLoop
 from tests.sim.network import Network

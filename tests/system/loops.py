@@ -12,7 +12,7 @@ from typing import Any
 
 import flightlog
 from flightlog import Event, Log
-from flightlog.carry import unpack
+from flightlog.wire.carry import unpack
 from flightlog_recorder.embedded import Servers
 from tests.scripted import TENANT, chain_is_whole, stored
 from tests.system.harnesses import doom

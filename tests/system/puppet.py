@@ -12,8 +12,9 @@ from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
-from flightlog import Event, FlightlogError, Log, Session, connect, stopping
+from flightlog import Event, FlightlogError, Log, Session, connect
 from flightlog.log import OPEN_DEADLINE
+from flightlog.running import stopping
 from flightlog_recorder.embedded import Servers
 from tests.scripted import TENANT
 

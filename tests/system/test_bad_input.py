@@ -19,10 +19,10 @@ from flightlog import (
     LayoutRefused,
     Log,
     NotPermitted,
-    carry,
     connect,
-    inbox,
 )
+from flightlog.running import inbox
+from flightlog.wire import carry
 from flightlog_recorder.embedded import Server
 from tests.scripted import TENANT, chain_is_whole, payloads, stored, types, until
 

@@ -18,8 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from flightlog import Log, StoreUnavailable, connect, nats_bus
-from flightlog.nats_bus import NatsBus, connect_bare
+from flightlog import Log, StoreUnavailable, connect
+from flightlog.bus import nats_bus
+from flightlog.bus.nats_bus import NatsBus, connect_bare
 from flightlog_recorder.embedded import Server
 from flightlog_recorder.embedded.child import Child
 from tests.cluster import Cluster

@@ -17,10 +17,10 @@ from flightlog import (
     Session,
     Suspended,
     connect,
-    inbox,
 )
 from flightlog.log import Log
-from flightlog.payload import OnResume
+from flightlog.running import inbox
+from flightlog.wire.payload import OnResume
 from flightlog_recorder.embedded import Servers
 from tests.scripted import TENANT, Model, asks, payloads, says, types, until
 from tests.system.processes import Workshop

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from flightlog import Fenced, Log, Session, SessionPurged, connect, subject
-from flightlog.answer import Conflict
-from flightlog.bus import Outgoing
-from flightlog.nats_bus import connect_bare, create_streams
+from flightlog import Fenced, Log, Session, SessionPurged, connect
+from flightlog.bus.answer import Conflict
+from flightlog.bus.nats_bus import connect_bare, create_streams
+from flightlog.bus.protocol import Outgoing
+from flightlog.wire import subject
 from flightlog_recorder.embedded import Servers
 from tests.cluster import Cluster
 from tests.handmade import follow, tombstone

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from flightlog import connect
-from flightlog.bus import Message
-from flightlog.layout import log_configs, side_configs
-from flightlog.nats_bus import connect_bare
+from flightlog.bus.nats_bus import connect_bare
+from flightlog.bus.protocol import Message
+from flightlog.wire.layout import log_configs, side_configs
 from flightlog_recorder.embedded import Servers
 from tests.scripted import TENANT, chain_is_whole, stored, until
 from tests.system.processes import Workshop

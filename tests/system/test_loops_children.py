@@ -7,7 +7,7 @@ import pytest
 
 import flightlog
 from flightlog import Log
-from flightlog.catalog import Row
+from flightlog.cache.catalog import Row
 from flightlog.usage import Usage
 from flightlog_recorder.demo.stage import Stage
 from flightlog_recorder.embedded import Servers

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from flightlog import Decide, Log, RunTools, Session, Suspended, connect, context, inbox
-from flightlog import payload as tables
+from flightlog import Decide, Log, RunTools, Session, Suspended, connect
+from flightlog.messages import context
+from flightlog.running import inbox
+from flightlog.wire import payload as tables
 from flightlog_recorder.embedded import Server, Servers
 from tests.scripted import TENANT, Model, asks, payloads, says, stored, until
 

@@ -26,11 +26,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from flightlog import Event, Fenced, Result, SessionPurged, inbox, opening
-from flightlog.nats_bus import NatsBus
-from flightlog.shelf import Shelf
+from flightlog import Event, Fenced, Result, SessionPurged
+from flightlog.bus.nats_bus import NatsBus
+from flightlog.cache.shelf import Shelf
+from flightlog.cache.store import _snapshots
+from flightlog.running import inbox, opening
 from flightlog.snapshot import SESSION
-from flightlog.store import _snapshots
 from flightlog_projector.metrics import Metrics
 from flightlog_projector.projector import Job, Projector
 from flightlog_recorder.embedded import Servers

@@ -12,9 +12,9 @@ import pytest
 
 import flightlog
 from flightlog import Log
-from flightlog.carry import unpack
-from flightlog.child import key_of
 from flightlog.lineage import Parent
+from flightlog.running.child import key_of
+from flightlog.wire.carry import unpack
 from flightlog_recorder.embedded import Server, Servers
 from tests.scripted import TENANT, stored, types, until
 from tests.system.loops import Loop

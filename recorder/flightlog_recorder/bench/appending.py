@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 from flightlog import Session
-from flightlog import payload as payloads
-from flightlog import subject as names
-from flightlog.carry import pack
 from flightlog.event import compose
+from flightlog.wire import payload as payloads
+from flightlog.wire import subject as names
+from flightlog.wire.carry import pack
 from flightlog_recorder.bench import row
 from flightlog_recorder.bench.bed import Bed
 from flightlog_recorder.bench.row import Row

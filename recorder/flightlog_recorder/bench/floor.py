@@ -9,9 +9,9 @@ from uuid import uuid4
 import nats
 from nats.aio.msg import Msg
 
-from flightlog import subject as names
-from flightlog.layout import Layout
-from flightlog.nats_bus import EXPECTED, PAGE_BYTES, PAGE_MESSAGES
+from flightlog.bus.nats_bus import EXPECTED, PAGE_BYTES, PAGE_MESSAGES
+from flightlog.wire import subject as names
+from flightlog.wire.layout import Layout
 
 WAIT = 10.0  # seconds for one answer
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from statistics import median
 
 from flightlog import state as states
-from flightlog.carry import pack
+from flightlog.wire.carry import pack
 from flightlog_recorder.bench import script
 from flightlog_recorder.bench.bed import Bed
 from flightlog_recorder.bench.row import Row

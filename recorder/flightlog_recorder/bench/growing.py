@@ -3,8 +3,9 @@
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from flightlog import layout, nats_bus
-from flightlog import subject as names
+from flightlog.bus import nats_bus
+from flightlog.wire import layout
+from flightlog.wire import subject as names
 from flightlog_recorder.bench import row, script
 from flightlog_recorder.bench.bed import Bed
 from flightlog_recorder.bench.row import Row

@@ -4,7 +4,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator
 
-from flightlog import subject as names
+from flightlog.wire import subject as names
 from flightlog_recorder.bench import reader, script
 from flightlog_recorder.bench.bed import Bed
 from flightlog_recorder.bench.replica import BenchFailed

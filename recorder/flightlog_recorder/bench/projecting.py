@@ -8,8 +8,8 @@ import redis.asyncio as redis
 from msgspec import Struct
 
 from flightlog import Session
-from flightlog import subject as names
 from flightlog.event import Event
+from flightlog.wire import subject as names
 from flightlog_recorder.bench import bed as beds
 from flightlog_recorder.bench import replica, row, script
 from flightlog_recorder.bench.bed import Bed, Sizes

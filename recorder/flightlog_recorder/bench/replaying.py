@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 
-from flightlog import subject as names
+from flightlog.wire import subject as names
 from flightlog_recorder.bench import row, script
 from flightlog_recorder.bench.bed import Bed
 from flightlog_recorder.bench.row import Row

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import redis.asyncio as redis
 from msgspec import Struct
 
-from flightlog import subject as names
 from flightlog.snapshot import SESSION, Snapshot
+from flightlog.wire import subject as names
 from flightlog_recorder.bench import script
 from flightlog_recorder.bench.bed import Bed
 from flightlog_recorder.bench.row import Laps, Row, duration, spread

@@ -5,18 +5,18 @@ from typing import Any
 
 from flightlog import CallModel, RunTools, Session
 from flightlog import event as events
-from flightlog import payload as payloads
 from flightlog import snapshot as snapshots
 from flightlog import state as states
-from flightlog import subject as names
-from flightlog.answer import Acked
-from flightlog.bus import Bus, Outgoing
-from flightlog.carry import pack
+from flightlog.bus.answer import Acked
+from flightlog.bus.protocol import Bus, Outgoing
+from flightlog.cache.shelf import NOTHING, Shelf
 from flightlog.event import WIRE_VERSION, Event
 from flightlog.log import Log
-from flightlog.shelf import NOTHING, Shelf
 from flightlog.snapshot import SESSION, Snapshot
-from flightlog.writer import BATCH_EVENTS
+from flightlog.wire import payload as payloads
+from flightlog.wire import subject as names
+from flightlog.wire.carry import pack
+from flightlog.writing.writer import BATCH_EVENTS
 
 TOOLS_A_TURN = 3
 EVENTS_A_TURN = 2 + 2 * TOOLS_A_TURN

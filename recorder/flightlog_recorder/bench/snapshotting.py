@@ -9,13 +9,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from flightlog import event as events
-from flightlog import piece, shelf
 from flightlog import snapshot as snapshots
-from flightlog.carry import pack
+from flightlog.cache import piece, shelf
+from flightlog.cache.shelf import Held, Shelf
 from flightlog.event import Event
-from flightlog.shelf import Held, Shelf
 from flightlog.snapshot import SESSION, Snapshot
 from flightlog.state import SessionState
+from flightlog.wire.carry import pack
 from flightlog_recorder.bench.bed import Bed
 from flightlog_recorder.bench.row import Row
 

@@ -8,14 +8,14 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from flightlog import reader
-from flightlog import subject as names
-from flightlog.blob import Blobs
+from flightlog.blobs.blob import Blobs
+from flightlog.bus.nats_bus import NatsBus
 from flightlog.errors import BlobCorrupt, BlobMissing
 from flightlog.event import Event
-from flightlog.layout import BLOB_STREAM
 from flightlog.names import Names
-from flightlog.nats_bus import NatsBus
+from flightlog.reading import reader
+from flightlog.wire import subject as names
+from flightlog.wire.layout import BLOB_STREAM
 from flightlog_recorder.blobs import garbage
 from flightlog_recorder.blobs.garbage import LEAVES, ORPHANED, SKEW, Chunk
 from flightlog_recorder.verify.replay import Referred, referred

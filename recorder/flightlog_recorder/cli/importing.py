@@ -9,7 +9,7 @@ import typer
 
 from flightlog import FlightlogError, Log
 from flightlog.errors import BusUnavailable, LayoutRefused, NotPermitted
-from flightlog.writer import HEADER_ROOM
+from flightlog.writing.writer import HEADER_ROOM
 from flightlog_recorder.cli import target
 from flightlog_recorder.cli.output import (
     Exit,

@@ -7,8 +7,8 @@ import msgspec
 import typer
 from rich.text import Text
 
-from flightlog import catalog, floor
-from flightlog.catalog import Cursor, Page, Row
+from flightlog.cache import catalog, floor
+from flightlog.cache.catalog import Cursor, Page, Row
 from flightlog.log import Log
 from flightlog_recorder.cli import target
 from flightlog_recorder.cli.output import (

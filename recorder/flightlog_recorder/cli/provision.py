@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from flightlog import nats_bus
+from flightlog.bus import nats_bus
 from flightlog_recorder.cli import target
 from flightlog_recorder.cli.output import Exit, note, plural, say, show_json
 from flightlog_recorder.cli.target import Json, Target

@@ -10,11 +10,12 @@ from typing import Annotated, Any, Literal
 import typer
 from msgspec import structs
 
-from flightlog import FlightlogError, Log, inbox
-from flightlog import payload as payloads
+from flightlog import FlightlogError, Log
 from flightlog.calls import CallState
-from flightlog.inbox import Decision
+from flightlog.running import inbox
+from flightlog.running.inbox import Decision
 from flightlog.state import SessionState
+from flightlog.wire import payload as payloads
 from flightlog_recorder.cli import target
 from flightlog_recorder.cli.output import Exit, Usage, note, printable, say, show_json
 from flightlog_recorder.cli.target import Json, Target

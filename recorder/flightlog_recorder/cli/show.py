@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from flightlog.calls import CallState
-from flightlog.chain import Stray
 from flightlog.lineage import Lineage
+from flightlog.reading.chain import Stray
 from flightlog.usage import Usage as Tokens
 from flightlog_recorder.cli import target
 from flightlog_recorder.cli.output import (

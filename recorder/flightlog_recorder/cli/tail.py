@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from flightlog import Event, Log
-from flightlog.bus import Message
+from flightlog.bus.protocol import Message
 from flightlog.errors import BusUnavailable, NoSuchSession, SessionPurged
 from flightlog_recorder.cli import target
 from flightlog_recorder.cli.output import note, printable, say_briefly

@@ -10,9 +10,9 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from flightlog import FlightlogError, InvalidName, Log, connect
-from flightlog import subject as names
+from flightlog.bus.nats_bus import NatsBus
 from flightlog.connecting import DEFAULT_NATS
-from flightlog.nats_bus import NatsBus
+from flightlog.wire import subject as names
 from flightlog_recorder.cli.output import Exit, Usage, exit_code, mute, note
 
 DEBUG = "FLIGHTLOG_DEBUG"

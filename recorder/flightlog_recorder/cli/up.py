@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from flightlog import nats_bus
+from flightlog.bus import nats_bus
 from flightlog_recorder.cli import target
 from flightlog_recorder.cli.output import Exit, note, say, seconds, show_json_line
 from flightlog_recorder.cli.target import Json, Target

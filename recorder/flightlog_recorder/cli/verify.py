@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from flightlog import Log, NoSuchSession
-from flightlog.store import StoreUnavailable
+from flightlog.cache.store import StoreUnavailable
 from flightlog_recorder.cli import target
 from flightlog_recorder.cli.output import (
     Exit,

@@ -6,7 +6,7 @@ from typing import Any
 
 import redis.asyncio as redis
 
-from flightlog.store import Store
+from flightlog.cache.store import Store
 
 
 class Cache:

@@ -7,10 +7,10 @@ from functools import reduce
 from msgspec import Struct
 
 from flightlog import LogCorrupt, state
-from flightlog import payload as payloads
 from flightlog.event import Event
 from flightlog.log import Log
-from flightlog.payload import SessionResumed
+from flightlog.wire import payload as payloads
+from flightlog.wire.payload import SessionResumed
 from flightlog_recorder.cli import target
 from flightlog_recorder.demo.workspace import Run, Workspace
 from flightlog_recorder.verify import Checker

@@ -11,13 +11,19 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from flightlog import carry
-from flightlog import payload as payloads
-from flightlog.bus import Listening, Message
+from flightlog.bus.protocol import Listening, Message
 from flightlog.errors import InvalidEvent
 from flightlog.event import Event, decode
 from flightlog.log import Log
-from flightlog.payload import ModelResponse, SessionResumed, SessionStarted, ToolCall, ToolResult
+from flightlog.wire import carry
+from flightlog.wire import payload as payloads
+from flightlog.wire.payload import (
+    ModelResponse,
+    SessionResumed,
+    SessionStarted,
+    ToolCall,
+    ToolResult,
+)
 from flightlog_recorder.demo.model import AUDITS
 from flightlog_recorder.demo.narrator import Narrator
 

@@ -11,7 +11,7 @@ from secrets import token_hex
 from msgspec import Struct
 
 import flightlog
-from flightlog.catalog import Row
+from flightlog.cache.catalog import Row
 from flightlog.event import Event
 from flightlog.log import Log
 from flightlog_recorder.demo import evidence

@@ -7,7 +7,7 @@ side calls and `import_line` events, so that the context is the conversation as 
 from pathlib import Path
 from typing import Any, Literal
 
-from flightlog import carry
+from flightlog.wire import carry
 from flightlog_recorder.importer.answers import Answer, Answers
 from flightlog_recorder.importer.calls import Calls, Finished, Started
 from flightlog_recorder.importer.draft import Draft, Imported

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from flightlog import carry
+from flightlog.wire import carry
 from flightlog_recorder.importer.codex_items import Call, Item, Spoken
 from flightlog_recorder.importer.drafts import Drafts, place
 from flightlog_recorder.importer.report import Report

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from flightlog import turn
-from flightlog.provider import MOST_NAME, fitting
+from flightlog.messages import turn
+from flightlog.messages.provider import MOST_NAME, fitting
 from flightlog_recorder.importer.drafts import place
 from flightlog_recorder.importer.source import MAX_DEPTH, Record, plain
 from flightlog_recorder.importer.walk import Unfit

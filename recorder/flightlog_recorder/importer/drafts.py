@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from flightlog import carry
-from flightlog.spill import SPILLS, spill
+from flightlog.blobs.spill import SPILLS, spill
+from flightlog.wire import carry
 from flightlog_recorder.importer import oversize
 from flightlog_recorder.importer.draft import Draft
 from flightlog_recorder.importer.report import Report

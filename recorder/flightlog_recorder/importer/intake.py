@@ -9,14 +9,15 @@ from typing import Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from flightlog import keys as names
-from flightlog import payload as payloads
-from flightlog import reader, seal
-from flightlog.draft import Draft
+from flightlog.bus.nats_bus import NatsBus
 from flightlog.errors import FlightlogError, KeyTaken
 from flightlog.event import Event
-from flightlog.keys import Entry
-from flightlog.nats_bus import NatsBus
+from flightlog.reading import reader
+from flightlog.wire import payload as payloads
+from flightlog.writing import keys as names
+from flightlog.writing import seal
+from flightlog.writing.draft import Draft
+from flightlog.writing.keys import Entry
 from flightlog_recorder.importer.draft import Imported, keys
 from flightlog_recorder.importer.source import grew_from
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from flightlog import carry
+from flightlog.wire import carry
 
 LIMIT = 1_000_000  # bytes of a payload: NATS' default message limit, with room for the event around
 PIECE = 600_000  # bytes of a payload in one piece; base64 makes them 800,000

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from flightlog import carry
+from flightlog.wire import carry
 from flightlog_recorder.importer import packed
 from flightlog_recorder.importer.errors import BadTranscript
 

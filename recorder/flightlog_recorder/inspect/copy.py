@@ -5,10 +5,9 @@ from typing import IO, Literal
 import msgspec
 from msgspec import Struct
 
-from flightlog import carry, held, zstd_frame
-from flightlog.blob import Blobs
-from flightlog.bus import Bus
-from flightlog.chunk import Blob
+from flightlog.blobs import held, zstd_frame
+from flightlog.blobs.blob import Blobs
+from flightlog.bus.protocol import Bus
 from flightlog.errors import (
     BlobCorrupt,
     BlobMissing,
@@ -18,6 +17,8 @@ from flightlog.errors import (
     SessionPurged,
 )
 from flightlog.event import Event
+from flightlog.wire import carry
+from flightlog.wire.chunk import Blob
 from flightlog_recorder.inspect.follow import Following, Rewound
 
 _MARK = carry.MARK.encode()

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 
 from msgspec import Struct
 
-from flightlog.bus import Bus
-from flightlog.chain import Branch, Pin
+from flightlog.bus.protocol import Bus
 from flightlog.event import Event
-from flightlog.reader import Patience
-from flightlog.reading import Presence, Reading, Unexplained
+from flightlog.reading.chain import Branch, Pin
+from flightlog.reading.once import Presence, Reading, Unexplained
+from flightlog.reading.reader import Patience
 
 
 class Rewound(Struct, frozen=True):

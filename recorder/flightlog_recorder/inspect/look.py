@@ -2,10 +2,11 @@
 
 from msgspec import Struct
 
-from flightlog import SessionPurged, reader
-from flightlog.bus import Bus
-from flightlog.chain import Stray
+from flightlog import SessionPurged
+from flightlog.bus.protocol import Bus
 from flightlog.errors import LogCorrupt, NoSuchSession
+from flightlog.reading import reader
+from flightlog.reading.chain import Stray
 from flightlog_recorder.inspect import overview
 from flightlog_recorder.inspect.overview import OVERVIEW, Overview
 

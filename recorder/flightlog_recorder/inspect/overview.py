@@ -3,12 +3,12 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
-from flightlog import payload as payloads
 from flightlog import state as sessions
 from flightlog.calls import CallState
 from flightlog.event import Event
-from flightlog.payload import ToolCall, ToolResult
 from flightlog.state import ENDED, SessionState
+from flightlog.wire import payload as payloads
+from flightlog.wire.payload import ToolCall, ToolResult
 
 KEPT = 20  # troubles that are told one by one; the rest is counted
 

@@ -6,12 +6,13 @@ from typing import Any
 
 from msgspec import Raw
 
-from flightlog import anthropic, carry, openai_chat
-from flightlog import payload as payloads
 from flightlog import usage as tokens
-from flightlog.chunk import Blob
 from flightlog.event import Event
-from flightlog.payload import CallRef
+from flightlog.messages import anthropic, openai_chat
+from flightlog.wire import carry
+from flightlog.wire import payload as payloads
+from flightlog.wire.chunk import Blob
+from flightlog.wire.payload import CallRef
 
 WIDTH = 160  # characters of somebody's text in one line
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from flightlog import layout
-from flightlog import subject as names
-from flightlog.layout import STREAM_PREFIX, Config
+from flightlog.wire import layout
+from flightlog.wire import subject as names
+from flightlog.wire.layout import STREAM_PREFIX, Config
 
 Found = Mapping[str, Any]
 

@@ -2,8 +2,9 @@
 
 from msgspec import Struct
 
-from flightlog import layout, nats_bus
-from flightlog.nats_bus import NatsBus
+from flightlog.bus import nats_bus
+from flightlog.bus.nats_bus import NatsBus
+from flightlog.wire import layout
 from flightlog_recorder.provision.plan import Plan, Refusal, Wish, plan
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from flightlog.nats_bus import NatsBus
+from flightlog.bus.nats_bus import NatsBus
 
 
 class Consumer(Struct, frozen=True):

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from flightlog import clock, control, keys
+from flightlog import clock
 from flightlog import event as events
-from flightlog import subject as names
-from flightlog.bus import Message
+from flightlog.bus.nats_bus import NatsBus
+from flightlog.bus.protocol import Message
 from flightlog.errors import (
     BusUnavailable,
     FlightlogError,
@@ -18,9 +18,10 @@ from flightlog.errors import (
     NoSuchSession,
 )
 from flightlog.event import Control, Event
-from flightlog.layout import BLOB_STREAM, INBOX_STREAM, NOTICE_STREAM
 from flightlog.log import Log
-from flightlog.nats_bus import NatsBus
+from flightlog.wire import subject as names
+from flightlog.wire.layout import BLOB_STREAM, INBOX_STREAM, NOTICE_STREAM
+from flightlog.writing import control, keys
 from flightlog_recorder.purge.consumers import behind
 from flightlog_recorder.purge.steps import Bury, Clear, Done, ReleaseKey, Seen, next_step
 

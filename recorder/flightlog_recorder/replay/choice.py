@@ -4,11 +4,11 @@ import re
 
 from msgspec import Struct
 
-from flightlog import carry
-from flightlog import payload as payloads
 from flightlog.errors import InvalidEvent, InvalidValue
 from flightlog.event import Event
-from flightlog.payload import ToolCall, ToolResult
+from flightlog.wire import carry
+from flightlog.wire import payload as payloads
+from flightlog.wire.payload import ToolCall, ToolResult
 
 CALLS = 10_000  # open calls whose tool is remembered; a log that never answers has no more
 

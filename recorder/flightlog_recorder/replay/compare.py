@@ -4,9 +4,9 @@ from contextlib import aclosing
 
 from msgspec import Raw, Struct
 
-from flightlog import payload as payloads
 from flightlog.event import Event
-from flightlog.payload import SessionForked
+from flightlog.wire import payload as payloads
+from flightlog.wire.payload import SessionForked
 from flightlog_recorder.replay.delta import Change, delta
 from flightlog_recorder.replay.picture import opened, whole
 from flightlog_recorder.replay.tape import Tape

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterable
 
 from msgspec import Struct
 
-from flightlog import payload as payloads
 from flightlog.event import Event
-from flightlog.payload import ToolCall
+from flightlog.wire import payload as payloads
+from flightlog.wire.payload import ToolCall
 from flightlog_recorder.inspect.telling import cut
 
 KEPT = 20  # effects that are told one by one; the rest is counted

@@ -10,9 +10,9 @@ from msgspec import Raw, Struct
 
 from flightlog import FlightlogError, InvalidEvent
 from flightlog import event as events
-from flightlog.bus import Message
-from flightlog.chain import Branch, Chain, Head, Stray
+from flightlog.bus.protocol import Message
 from flightlog.event import Event
+from flightlog.reading.chain import Branch, Chain, Head, Stray
 from flightlog.session_state import SessionState
 from flightlog_recorder.replay.source import Damage, Opened, Stretch
 

@@ -5,9 +5,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from flightlog import FlightlogError, carry, context
-from flightlog import payload as payloads
-from flightlog.payload import ModelRequest
+from flightlog import FlightlogError
+from flightlog.messages import context
+from flightlog.wire import carry
+from flightlog.wire import payload as payloads
+from flightlog.wire.payload import ModelRequest
 from flightlog_recorder.replay.tape import Tape
 
 

@@ -7,10 +7,10 @@ from msgspec import UNSET, Raw, Struct
 
 from flightlog import FlightlogError, Log, LogCorrupt, NoSuchSession, SessionPurged
 from flightlog import snapshot as snapshots
-from flightlog.chain import Branch, Head, Pin
 from flightlog.event import Event
-from flightlog.reader import Patience
-from flightlog.reading import Reading, Unexplained
+from flightlog.reading.chain import Branch, Head, Pin
+from flightlog.reading.once import Reading, Unexplained
+from flightlog.reading.reader import Patience
 from flightlog.snapshot import SESSION, Snapshot
 from flightlog.state import SessionState
 

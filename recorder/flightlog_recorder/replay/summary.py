@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
-from flightlog import providers
 from flightlog.calls import CallState
-from flightlog.provider import Reply
-from flightlog.segment import Answer, Entry, Results, Said, Sent, Slot
+from flightlog.messages import providers
+from flightlog.messages.provider import Reply
+from flightlog.messages.segment import Answer, Entry, Results, Said, Sent, Slot
 from flightlog.session_state import ENDED, SessionState
 from flightlog.step import AwaitUser, Call, CallModel, Decide, Ended, RunTools
 from flightlog_recorder.inspect.telling import content_text, cut

@@ -3,12 +3,13 @@
 import json
 from datetime import UTC, datetime, timedelta
 
-from flightlog import inbox, keys, seal
-from flightlog import subject as names
-from flightlog.layout import INBOX_STREAM
+from flightlog.bus.nats_bus import NatsBus
+from flightlog.cache.store import Store
 from flightlog.log import Log
-from flightlog.nats_bus import NatsBus
-from flightlog.store import Store
+from flightlog.running import inbox
+from flightlog.wire import subject as names
+from flightlog.wire.layout import INBOX_STREAM
+from flightlog.writing import keys, seal
 from flightlog_recorder import purge as purging
 from flightlog_recorder.purge.purge import look
 from flightlog_recorder.service.metrics import Metrics

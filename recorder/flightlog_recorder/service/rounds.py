@@ -5,10 +5,10 @@ import logging
 import time
 from collections.abc import AsyncIterator
 
-from flightlog import subject as names
+from flightlog.bus.nats_bus import NatsBus
+from flightlog.cache.store import Store, StoreUnavailable
 from flightlog.errors import BusUnavailable, FlightlogError
-from flightlog.nats_bus import NatsBus
-from flightlog.store import Store, StoreUnavailable
+from flightlog.wire import subject as names
 from flightlog_recorder.service.care import Care
 from flightlog_recorder.service.metrics import Metrics
 from flightlog_recorder.service.settings import Settings

@@ -4,8 +4,8 @@ import asyncio
 import logging
 import signal
 
-from flightlog.nats_bus import NatsBus, connect_bus
-from flightlog.store import Store
+from flightlog.bus.nats_bus import NatsBus, connect_bus
+from flightlog.cache.store import Store
 from flightlog_recorder.service import web
 from flightlog_recorder.service.metrics import Metrics
 from flightlog_recorder.service.rounds import Rounds

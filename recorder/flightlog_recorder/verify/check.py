@@ -1,15 +1,15 @@
 """Verifies sessions one by one: each log from its first event, then what Redis says of it."""
 
-from flightlog import reader
-from flightlog import subject as names
-from flightlog.blob import Blobs
+from flightlog.blobs.blob import Blobs
+from flightlog.bus.nats_bus import NatsBus
+from flightlog.cache.floor import Floors
+from flightlog.cache.shelf import Shelf
+from flightlog.cache.store import Store, StoreUnavailable
 from flightlog.errors import BlobCorrupt, BlobMissing, LogCorrupt
-from flightlog.floor import Floors
-from flightlog.nats_bus import NatsBus
-from flightlog.reader import Folded
-from flightlog.shelf import Shelf
+from flightlog.reading import reader
+from flightlog.reading.reader import Folded
 from flightlog.snapshot import SESSION
-from flightlog.store import Store, StoreUnavailable
+from flightlog.wire import subject as names
 from flightlog_recorder.verify import verdict
 from flightlog_recorder.verify.replay import Replay, Replayed
 from flightlog_recorder.verify.verdict import Finding, Stored, Verdict

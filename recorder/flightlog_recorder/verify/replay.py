@@ -3,12 +3,13 @@
 from msgspec import Struct
 from msgspec.structs import replace
 
-from flightlog import carry, held
-from flightlog.chunk import Blob
+from flightlog.blobs import held
 from flightlog.event import Event
 from flightlog.names import Names
 from flightlog.snapshot import SESSION
 from flightlog.state import SessionState
+from flightlog.wire import carry
+from flightlog.wire.chunk import Blob
 
 _MARK = carry.MARK.encode()
 

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from flightlog import subject as names
-from flightlog.nats_bus import NatsBus
-from flightlog.store import Store
+from flightlog.bus.nats_bus import NatsBus
+from flightlog.cache.store import Store
+from flightlog.wire import subject as names
 
 ROWS = 200  # rows at once, each asked for with two direct gets
 

@@ -5,11 +5,11 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from flightlog import catalog
 from flightlog import snapshot as snapshots
-from flightlog.catalog import Row
-from flightlog.chain import Stray
-from flightlog.reader import Folded
+from flightlog.cache import catalog
+from flightlog.cache.catalog import Row
+from flightlog.reading.chain import Stray
+from flightlog.reading.reader import Folded
 from flightlog.snapshot import SESSION, Snapshot
 from flightlog_recorder.verify.replay import Place, Replayed
 

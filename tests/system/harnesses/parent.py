@@ -12,7 +12,7 @@ from typing import Any
 
 import flightlog
 from flightlog import AwaitUser, Call, CallModel, Decide, Ended, RunTools, Session
-from flightlog.carry import unpack
+from flightlog.wire.carry import unpack
 from tests.scripted import asks, says
 from tests.system.harnesses import doom
 

@@ -1,0 +1,182 @@
+"""The contents of blobs that a process has at hand, and putting them back where they belong. Pure.
+
+A state and its snapshots hold references alone. Who opens a session fetches what its context needs.
+"""
+
+import base64
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from flightlog.errors import BlobCorrupt, BlobMissing
+from flightlog.wire import carry, chunk, stand_in
+from flightlog.wire.chunk import Blob
+
+_MARK = carry.MARK.encode()
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+class Held(Struct, frozen=True, eq=False):
+    """Contents by digest; `damaged` says of those that could not be had whole, why."""
+
+    contents: dict[str, bytes] = {}
+    damaged: dict[str, str] = {}
+
+    def get(self, session: str, blob: Blob) -> bytes:
+        """A content. Raises `BlobMissing` or `BlobCorrupt`."""
+        if (why := self.damaged.get(blob.digest)) is not None:
+            raise BlobCorrupt(session, blob.digest, why)
+        if (content := self.contents.get(blob.digest)) is None:
+            raise BlobMissing(session, blob.digest)
+        return content
+
+    def added(self, contents: dict[str, bytes]) -> "Held":
+        """With these too."""
+        return Held({**self.contents, **contents}, self.damaged)
+
+    def kept(self, digests: set[str]) -> "Held":
+        """With these alone."""
+        contents = {name: each for name, each in self.contents.items() if name in digests}
+        return Held(contents, {n: why for n, why in self.damaged.items() if n in digests})
+
+
+NOTHING = Held()
+
+ContentOf = Callable[[Blob], bytes]
+
+
+def references(raw: Raw | bytes) -> list[Blob]:
+    """The blobs that JSON refers to, in order."""
+    found = bytes(raw)
+    marked = list(_marked(found)) if _MARK in found else []
+    return marked + stand_in.blobs(found)
+
+
+def _marked(raw: bytes) -> Iterator[Blob]:
+    try:
+        value = _decode(raw)
+    except _UNREADABLE:
+        return
+    yield from _blobs(value)
+
+
+def _blobs(value: Any) -> Iterator[Blob]:
+    match value:
+        case {"$flightlog": "blob"}:
+            if (blob := _blob(value)) is not None:
+                yield blob
+        case dict():
+            for item in value.values():
+                yield from _blobs(item)
+        case list():
+            for item in value:
+                yield from _blobs(item)
+        case _:
+            pass
+
+
+def _blob(mark: dict[str, Any]) -> Blob | None:
+    try:
+        return msgspec.convert(mark.get("value"), Blob)
+    except msgspec.ValidationError:
+        return None
+
+
+def whole(raw: Raw, content_of: ContentOf) -> Raw:
+    """The JSON as it was before its texts and values went into blobs."""
+    if not inlined(references(raw)):
+        return raw
+    value = _decode(raw)
+    return Raw(_encode(_filled(value, content_of)))
+
+
+def inlined(blobs: list[Blob]) -> list[Blob]:
+    """Those whose content belongs where they are referred to; what was attached stays apart."""
+    return [blob for blob in blobs if blob.kind != "bytes"]
+
+
+def _filled(value: Any, content_of: ContentOf) -> Any:
+    match value:
+        case {"$flightlog": "blob"}:
+            blob = _blob(value)
+            return value if blob is None else _in_place(blob, value, content_of)
+        case dict():
+            return {name: _filled(item, content_of) for name, item in value.items()}
+        case list():
+            return [_filled(item, content_of) for item in value]
+        case _:
+            return value
+
+
+def _in_place(blob: Blob, mark: dict[str, Any], content_of: ContentOf) -> Any:
+    if blob.kind == "bytes":
+        return mark
+    content = content_of(blob)
+    return Raw(content) if blob.kind == "json" else carry.pack(blob.head + _text(content))
+
+
+def _text(content: bytes) -> str:
+    return content.decode("utf-8", "surrogatepass")
+
+
+def shown(blob: Blob, content: bytes) -> str:
+    """The text that was stood in for, as a provider takes it."""
+    if blob.kind != "json":
+        return carry.shown_text(_text(content))
+    return _encode(carry.shown(content)).decode()
+
+
+def is_same(known: Raw, value: Raw) -> bool:
+    """Whether a value is the one that is known, which may lie in blobs; nothing is fetched."""
+    if bytes(known) == bytes(value):
+        return True
+    if not references(known):
+        return False
+    try:
+        return _equal(_decode(known), _decode(value))
+    except _UNREADABLE:
+        return False
+
+
+def _equal(known: Any, value: Any) -> bool:
+    match known, value:
+        case {"$flightlog": "blob"}, _ if known != value:
+            blob = _blob(known)
+            return blob is not None and _digest_as(blob, value) == blob.digest
+        case dict(), dict():
+            if list(known) != list(value):
+                return False
+            return all(_equal(item, value[name]) for name, item in known.items())
+        case list(), list():
+            pairs = zip(known, value, strict=False)
+            return len(known) == len(value) and all(_equal(a, b) for a, b in pairs)
+        case _:
+            return type(known) is type(value) and bool(known == value)
+
+
+def _digest_as(blob: Blob, value: Any) -> str | None:
+    """The digest that the value has as such a blob; None for one that has no such form."""
+    if blob.kind == "json":
+        return chunk.digest_of(_encode(value))
+    text = text_of(value)
+    if blob.kind == "bytes" or text is None or not text.startswith(blob.head):
+        return None
+    return chunk.digest_of(text[len(blob.head) :].encode("utf-8", "surrogatepass"))
+
+
+def text_of(value: Any) -> str | None:
+    """A text as JSON has it, also a marked one; None for what is none."""
+    match value:
+        case str():
+            return value
+        case {"$flightlog": "str", "value": str(packed)}:
+            try:
+                return base64.b64decode(packed, validate=True).decode("utf-8", "surrogatepass")
+            except ValueError:
+                return None
+        case _:
+            return None

@@ -1,0 +1,126 @@
+"""Blobs around a session's events: stored before them, at hand while the context needs them."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from msgspec import UNSET, Raw
+from msgspec.structs import replace
+
+from flightlog.blobs import held
+from flightlog.blobs.blob import Blobs
+from flightlog.blobs.held import NOTHING, Held
+from flightlog.blobs.spill import SPILLS, Limits, Spilled, spill
+from flightlog.errors import BlobCorrupt, BlobMissing
+from flightlog.event import Event
+from flightlog.messages.segment import Answer, Entry, Results, Said, Sent
+from flightlog.state import SessionState
+from flightlog.wire import carry
+from flightlog.wire.chunk import Blob
+from flightlog.writing.draft import Draft
+
+_SHORTENS = frozenset({"compact", "model_request"})  # events that may drop some of the context
+
+
+class Holding:
+    """Takes what is too large out of drafts, and gives a state the contents that it needs."""
+
+    def __init__(self, blobs: Blobs, limits: Limits) -> None:
+        self.blobs = blobs
+        self._limits = limits
+        self._new: dict[str, bytes] = {}
+
+    def takes(self, draft: Draft) -> bool:
+        """Whether the draft is large enough for something of it to go into blobs."""
+        return len(draft.payload) > self._limits.threshold
+
+    async def stow(self, draft: Draft) -> Draft:
+        """The draft as it can be appended, what it refers to being stored. Raises as `Blobs`."""
+        stowed, spilled = await stow(self.blobs, draft, self._limits)
+        self._new |= {each.blob.digest: each.content for each in spilled}
+        return stowed
+
+    def after(self, before: SessionState, event: Event, state: SessionState) -> SessionState:
+        """The state after an event, with the contents that it needs and no others."""
+        known = NOTHING if before.held is UNSET else before.held
+        referred = {blob.digest for blob in held.references(event.raw)}
+        new = {name: self._new.pop(name) for name in referred if name in self._new}
+        if not new and not (event.type in _SHORTENS and (known.contents or known.damaged)):
+            return state
+        wanted = {blob.digest for blob in needed(state)}
+        return replace(state, held=known.added(new).kept(wanted))
+
+    async def fetch(self, state: SessionState) -> SessionState:
+        """The state with the contents that it needs; those that cannot be had stay named in it."""
+        if state.blobs is UNSET:
+            return state
+        known = NOTHING if state.held is UNSET else state.held
+        contents, damaged = dict[str, bytes](), dict[str, str]()
+        for blob in needed(state):
+            if blob.digest in contents:
+                continue
+            if (content := known.contents.get(blob.digest)) is not None:
+                contents[blob.digest] = content
+                continue
+            try:
+                contents[blob.digest] = await self.blobs.read(blob)
+            except BlobMissing:
+                continue
+            except BlobCorrupt as exc:
+                damaged[blob.digest] = exc.why
+        return replace(state, held=Held(contents, damaged))
+
+    async def whole(self, raw: Raw, known: Held = NOTHING) -> Raw:
+        """The JSON with its blobs in place; what was attached stays a reference."""
+        wanted = held.inlined(held.references(raw))
+        if not wanted:
+            return raw
+        contents = dict[str, bytes]()
+        for blob in wanted:
+            content = known.contents.get(blob.digest)
+            contents[blob.digest] = content or await self.blobs.read(blob)
+        return held.whole(raw, lambda blob: contents[blob.digest])
+
+    async def unpacked(self, raw: Raw, known: Held = NOTHING) -> Any:
+        """The value in the JSON, blobs in place."""
+        return carry.unpack(await self.whole(raw, known))
+
+
+async def stow(blobs: Blobs, draft: Draft, limits: Limits = SPILLS) -> tuple[Draft, list[Spilled]]:
+    """The draft as it can be appended, and what it refers to, which is stored."""
+    if len(draft.payload) <= limits.threshold:
+        return draft, []
+    cut = replace(limits, chunk=blobs.chunk_size)
+    payload, spilled = spill(draft.type, draft.payload, cut)
+    for each in spilled:
+        await blobs.store(each.blob, each.content)
+    return replace(draft, payload=payload), spilled
+
+
+def needed(state: SessionState) -> Iterator[Blob]:
+    """The blobs whose content messages, open calls, the checkpoint or the result consist of."""
+    for raw in _raws(state):
+        yield from held.inlined(held.references(raw))
+
+
+def _raws(state: SessionState) -> Iterator[Raw]:
+    for entry in state.entries:
+        yield from _of_entry(entry)
+    for call in state.calls:
+        yield call.arguments
+        yield call.output
+        if call.result is not None:
+            yield call.result.output
+    yield from state.params.values()
+    yield state.result
+    if state.checkpoint is not None:
+        yield state.checkpoint.data
+
+
+def _of_entry(entry: Entry) -> Iterable[Raw]:
+    match entry:
+        case Sent() | Answer():
+            return (entry.message,)
+        case Said():
+            return (entry.content,)
+        case Results():
+            return [slot.output for slot in entry.slots]

@@ -1,0 +1,386 @@
+"""Redis or Valkey, a cache of the log: snapshots and rows. The one module that knows redis-py."""
+
+import contextlib
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Collection, Generator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import redis.asyncio as redis
+from msgspec import Struct
+from redis import exceptions as refusals
+from redis.asyncio.retry import Retry
+from redis.backoff import ExponentialWithJitterBackoff
+
+from flightlog.cache import catalog, script
+from flightlog.cache.catalog import Cursor, Entry, Filter, Page, Purged, Row
+from flightlog.errors import FlightlogError, NotPermitted
+
+PURGED_LIFE = 86_400  # seconds that a purged mark stays, so that a late projector meets it
+TIMEOUT = 2.0  # seconds for one answer: a cache that is slower is as good as down
+_CONNECTIONS = 16
+_CHUNK = 500  # rows fetched at once
+_KEYS_SCANNED = 10_000  # sessions that a listing by key looks at, at most
+_ATTEMPTS = 16  # compare-and-set rounds; each lost one means that another replica got on
+_CLUSTER_SCHEMES = {"redis+cluster://": "redis://", "rediss+cluster://": "rediss://"}
+
+
+class StoreUnavailable(FlightlogError):
+    """Redis is down, slow, full or not answering as Redis does. Nothing is lost; retrying helps."""
+
+    def __init__(self, where: str, why: str) -> None:
+        self.where = where
+        super().__init__(f"no use of Redis at {where}: {why}; sessions go on from the log alone")
+
+
+class Seen(Struct, frozen=True):
+    """An entry as it was read, and the mark that a compare-and-set of it needs."""
+
+    entry: Entry | None
+    mark: str
+
+    @property
+    def covers(self) -> int:
+        """The stream sequence up to which the session is projected."""
+        return catalog.covers(self.entry)
+
+    @property
+    def row(self) -> Row | None:
+        """The row, unless the session is absent or purged."""
+        return self.entry if isinstance(self.entry, Row) else None
+
+
+class Saved(Struct, frozen=True):
+    """How a row was saved: `written`, or a later one is there; `conflicts` counts lost rounds."""
+
+    written: bool
+    conflicts: int
+
+
+_ROW_UNSEEN = Seen(None, "")
+
+
+class Store:
+    """A connection to Redis. Every call may raise `StoreUnavailable` or `NotPermitted`, in time."""
+
+    def __init__(self, client: "redis.Redis | redis.RedisCluster", where: str) -> None:
+        self._client: Any = client
+        self.where = where
+        self._swap = client.register_script(script.SWAP)
+        self._put_row = client.register_script(script.ROW)
+        self._put_snapshot = client.register_script(script.SNAPSHOT)
+
+    @classmethod
+    def connect(cls, url: str, *, timeout: float = TIMEOUT) -> "Store":
+        """A store on `url` (`redis://`, `rediss://`, `unix://`; `redis+cluster://` for a cluster).
+
+        Nothing is sent yet; `ping` tells whether it answers. `timeout` is that of one answer.
+        """
+        try:
+            client = _client(url, timeout)
+        except (ValueError, TypeError, AttributeError) as exc:
+            raise StoreUnavailable("the given URL", "it is no redis:// URL") from exc
+        return cls(client, _where(client))
+
+    async def close(self) -> None:
+        """Close all connections. Idempotent."""
+        with contextlib.suppress(refusals.RedisError, OSError):
+            await self._client.aclose()
+
+    async def ping(self) -> None:
+        """Return if Redis answers."""
+        with self._translated():
+            await self._client.ping()
+
+    async def snapshot(self, tenant: str, session: str, name: str, version: int) -> bytes | None:
+        """The stored snapshot of a projection, unchecked: `flightlog.snapshot.read` judges it."""
+        key = _snapshots(tenant, session)
+        found: bytes | None = await self._read(self._client.hget(key, f"{name}:{version}"), None)
+        return found
+
+    async def pieces(
+        self, tenant: str, session: str, name: str, version: int, pieces: Sequence[str]
+    ) -> list[bytes | None]:
+        """The stored pieces of a projection's snapshots, in their order, unchecked."""
+        fields = [f"{name}:{version}/{each}" for each in pieces]
+        asked = self._client.hmget(_snapshots(tenant, session), fields)
+        found: list[bytes | None] = await self._read(asked, [None] * len(fields))
+        return found
+
+    async def save_snapshot(
+        self,
+        tenant: str,
+        session: str,
+        name: str,
+        version: int,
+        value: bytes,
+        *,
+        replacing: bytes | None,
+        put: Mapping[str, bytes] = MappingProxyType({}),
+        drop: Collection[str] | None = (),
+    ) -> bool:
+        """Store a snapshot if what is there begins with `replacing` (None: nothing is there).
+
+        With it, `put` stores pieces and `drop` removes some: None means all that are there
+        before, and what earlier versions left.
+        False when another one came first, or the session is purged. Idempotent.
+        """
+        keys = [_snapshots(tenant, session), _purged(tenant, session)]
+        expected = [replacing or b"", "0" if replacing is None else "1"]
+        gone = ["1", 0] if drop is None else ["0", len(drop), *drop]
+        pieces = [part for each in put.items() for part in each]
+        said: list[Any] = [f"{name}:{version}", *expected, value, *gone, *pieces]
+        with self._translated():
+            return bool(await self._put_snapshot(keys, said))
+
+    async def look(self, tenant: str, sessions: Sequence[str]) -> list[Seen]:
+        """The entries of many sessions of a tenant, in their order, `_CHUNK` a round trip."""
+        seen: list[Seen] = []
+        for start in range(0, len(sessions), _CHUNK):
+            keys = [_row(tenant, session) for session in sessions[start : start + _CHUNK]]
+            with self._translated():
+                seen += [_seen(value) for value in await self._client.mget(keys)]
+        return seen
+
+    async def row(self, tenant: str, session: str) -> Row | None:
+        """A session's row, or None."""
+        return (await self.look(tenant, [session]))[0].row
+
+    async def save_row(self, row: Row, *, seen: Seen | None = None) -> Saved:
+        """Write a row and its indexes, unless one that reaches further is there. Idempotent.
+
+        `seen` spares the look when the entry was read just now.
+        """
+        return await self._save(row, seen or _ROW_UNSEEN, life=0)
+
+    async def purge(self, tenant: str, session: str, *, sequence: int) -> None:
+        """Forget a session: its snapshots, its row and its places in the indexes. Idempotent.
+
+        Leaves `purged@sequence` for a day, so that no late projector brings it back.
+        """
+        with self._translated():  # the mark first: no snapshot may slip in after the deletion
+            await self._client.set(_purged(tenant, session), sequence, ex=PURGED_LIFE)
+            await self._client.unlink(_snapshots(tenant, session))
+        mark = Purged(tenant=tenant, session=session, sequence=sequence)
+        await self._save(mark, _ROW_UNSEEN, life=PURGED_LIFE)
+
+    async def _save(self, entry: Entry, seen: Seen, *, life: int) -> Saved:
+        for conflicts in range(_ATTEMPTS):
+            if not catalog.replaces(entry, seen.entry):
+                return Saved(False, conflicts)
+            keys, places = _places(entry, seen)
+            with self._translated():
+                put = [seen.mark, catalog.encode(entry), life, *places]
+                if await self._put_row([_row(entry.tenant, entry.session), *keys], put):
+                    return Saved(True, conflicts)
+            seen = (await self.look(entry.tenant, [entry.session]))[0]
+        raise StoreUnavailable(self.where, "too many others write the same row")
+
+    async def rows(
+        self,
+        tenant: str,
+        wanted: Filter = catalog.ANY,
+        *,
+        before: Cursor | None = None,
+        limit: int = 100,
+    ) -> Page:
+        """A page of rows, newest activity first, from the catalog alone: no log is read.
+
+        By key, at most 10,000 sessions are looked at.
+        """
+        if wanted.key is not None or wanted.key_prefix is not None:
+            return await self._rows_by_key(tenant, wanted, before, limit)
+        found: list[Row] = []
+        at = before
+        async for cursors in self._walk(_index(tenant, wanted.index()), before):
+            entries = await self.look(tenant, [cursor.session for cursor in cursors])
+            for cursor, seen in zip(cursors, entries, strict=True):
+                at = cursor
+                if seen.row is not None and wanted.matches(seen.row):
+                    found.append(seen.row)
+                    if len(found) == limit:
+                        return Page(found, at)
+        return Page(found, None)
+
+    async def _walk(self, index: str, before: Cursor | None) -> AsyncIterator[list[Cursor]]:
+        """An index from `before` down, in chunks; `skip` gets past entries of the same time."""
+        top: str | int = before.activity if before else "+inf"
+        skip = 0
+        while True:
+            chunk = await self._index_chunk(index, top, skip)
+            if not chunk:
+                return
+            yield [cursor for cursor in chunk if before is None or cursor < before]
+            last = chunk[-1].activity
+            same = sum(cursor.activity == last for cursor in chunk)
+            skip = skip + same if last == top else same
+            top = last
+
+    async def _index_chunk(self, index: str, top: str | int, skip: int) -> list[Cursor]:
+        asked = self._client.zrevrangebyscore(
+            index, top, "-inf", start=skip, num=_CHUNK, withscores=True
+        )
+        found: list[tuple[bytes, float]] = await self._read(asked, [])
+        return [Cursor(int(score), member.decode("utf-8", "replace")) for member, score in found]
+
+    async def _rows_by_key(
+        self, tenant: str, wanted: Filter, before: Cursor | None, limit: int
+    ) -> Page:
+        exact = wanted.key is not None
+        prefix = (f"{wanted.key}\0" if exact else f"{wanted.key_prefix}").encode()
+        members = await self._key_members(_index(tenant, catalog.KEYS), prefix)
+        sessions = [member.rpartition(b"\0")[2].decode("utf-8", "replace") for member in members]
+        rows = [seen.row for seen in await self.look(tenant, sessions) if seen.row is not None]
+        ordered = catalog.newest_first(row for row in rows if wanted.matches(row))
+        places = [(Cursor(catalog.activity(row), row.session), row) for row in ordered]
+        below = [place for place in places if before is None or place[0] < before]
+        after = below[limit - 1][0] if len(below) > limit else None
+        return Page([row for _, row in below[:limit]], after)
+
+    async def _key_members(self, index: str, prefix: bytes) -> list[bytes]:
+        low, high = b"[" + prefix, b"[" + prefix + b"\xff"
+        asked = self._client.zrangebylex(index, low, high, start=0, num=_KEYS_SCANNED)
+        found: list[bytes] = await self._read(asked, [])
+        return found
+
+    async def value(self, key: str) -> bytes | None:
+        """A plain value of ours, or None."""
+        found: bytes | None = await self._read(self._client.get(key), None)
+        return found
+
+    async def exchange(
+        self, key: str, expected: bytes | None, new: bytes, *, life: int = 0
+    ) -> bool:
+        """Set a plain value if it is `expected` (None: absent) or already `new`. Idempotent.
+
+        `life` in seconds, 0 for ever.
+        """
+        seen = [expected or b"", "0" if expected is None else "1"]
+        with self._translated():
+            return bool(await self._swap([key], [*seen, new, life]))
+
+    async def drop(self, key: str) -> None:
+        """Remove a plain value. Idempotent."""
+        with self._translated():
+            await self._client.unlink(key)
+
+    async def enlist(self, key: str, member: str) -> None:
+        """Add to a set. Idempotent."""
+        with self._translated():
+            try:
+                await self._client.sadd(key, member)
+            except refusals.ResponseError as exc:
+                if not _is_foreign(exc):
+                    raise
+                await self._client.unlink(key)
+                await self._client.sadd(key, member)
+
+    async def delist(self, key: str, member: str) -> None:
+        """Remove from a set. Idempotent."""
+        await self._read(self._client.srem(key, member), 0)
+
+    async def listed(self, key: str) -> list[str]:
+        """The members of a set, sorted."""
+        found: set[bytes] = await self._read(self._client.smembers(key), set())
+        return sorted(member.decode("utf-8", "replace") for member in found)
+
+    async def _read(self, asked: Awaitable[Any], absent: Any) -> Any:
+        """What was asked for; a value of another type is garbage, and as good as absent."""
+        with self._translated():
+            try:
+                return await asked
+            except refusals.ResponseError as exc:
+                if not _is_foreign(exc):
+                    raise
+                return absent
+
+    @contextlib.contextmanager
+    def _translated(self) -> Generator[None]:
+        """The one place where redis-py's errors become ours; their texts may quote values."""
+        try:
+            yield
+        except (
+            refusals.AuthenticationError,
+            refusals.AuthorizationError,
+            refusals.NoPermissionError,
+        ) as exc:
+            raise NotPermitted(f"Redis at {self.where} refused us") from exc
+        except refusals.ResponseError as exc:
+            raise StoreUnavailable(self.where, f"it answered {_code(exc)}") from exc
+        except (refusals.RedisError, refusals.RedisClusterException, OSError, TimeoutError) as exc:
+            raise StoreUnavailable(self.where, type(exc).__name__) from exc
+
+
+def _is_foreign(exc: Exception) -> bool:
+    return str(exc).startswith("WRONGTYPE")
+
+
+def _code(exc: Exception) -> str:
+    """The error's class, or the code a server answers with: one word in capitals, never a value."""
+    word = str(exc).split(" ", 1)[0]
+    return word if word.isalpha() and word.isupper() else type(exc).__name__
+
+
+def _client(url: str, timeout: float) -> "redis.Redis | redis.RedisCluster":
+    options: dict[str, Any] = {
+        "protocol": 2,  # the shapes of answers differ between 2 and 3, and every server speaks 2
+        "socket_timeout": timeout,
+        "socket_connect_timeout": timeout,
+        # one more try gets over a pooled connection that a restart cut
+        "retry": Retry(ExponentialWithJitterBackoff(base=0.02, cap=0.2), 1),
+    }
+    for scheme, plain in _CLUSTER_SCHEMES.items():
+        if url.startswith(scheme):
+            return redis.RedisCluster.from_url(plain + url.removeprefix(scheme), **options)
+    pool = redis.BlockingConnectionPool.from_url(
+        url, max_connections=_CONNECTIONS, timeout=timeout, **options
+    )
+    return redis.Redis.from_pool(pool)
+
+
+def _where(client: "redis.Redis | redis.RedisCluster") -> str:
+    if isinstance(client, redis.RedisCluster):
+        return ", ".join(node.name for node in client.nodes_manager.startup_nodes.values())
+    options = client.connection_pool.connection_kwargs
+    return str(options.get("path") or f"{options.get('host')}:{options.get('port', 6379)}")
+
+
+def _places(entry: Entry, seen: Seen) -> tuple[list[str], list[Any]]:
+    """The indexes to touch, and for each the member and the score, '' to leave it."""
+    enters = catalog.indexes(entry)
+    unreadable = seen.mark and seen.entry is None
+    leaves = catalog.possible_indexes() if unreadable else catalog.indexes(seen.entry)
+    score = catalog.activity(entry)
+    moves: list[tuple[str, str | bytes, int | str]] = [
+        (name, entry.session, score if name in enters else "") for name in sorted(enters | leaves)
+    ]
+    new, old = catalog.key_member(entry), catalog.key_member(seen.entry)
+    if old is not None and old != new:
+        moves.append((catalog.KEYS, old, ""))
+    if new is not None:
+        moves.append((catalog.KEYS, new, 0))
+    keys = [_index(entry.tenant, name) for name, _, _ in moves]
+    return keys, [part for _, member, score in moves for part in (member, score)]
+
+
+def _seen(value: bytes | None) -> Seen:
+    if value is None:
+        return _ROW_UNSEEN
+    mark = hashlib.sha1(value, usedforsecurity=False).hexdigest()
+    return Seen(catalog.decode(value), mark)
+
+
+def _snapshots(tenant: str, session: str) -> str:
+    return f"flightlog:session:{{{tenant}.{session}}}:snapshots"
+
+
+def _purged(tenant: str, session: str) -> str:
+    return f"flightlog:session:{{{tenant}.{session}}}:purged"
+
+
+def _row(tenant: str, session: str) -> str:
+    return f"flightlog:tenant:{{{tenant}}}:row:{session}"
+
+
+def _index(tenant: str, name: str) -> str:
+    return f"flightlog:tenant:{{{tenant}}}:by:{name}"

@@ -1,0 +1,301 @@
+"""A model_request's messages, stored by reference: what the log can derive is not stored again.
+
+Let D be the lines of the context as it stands at event `upto`, written by the rules that `view`
+names, and M the messages of the request, redacted, without their cache marks. `edits` makes M of D:
+`[start, count]` copies lines of D, `[-1, count]` takes the next ones from `rest`; no edits at all
+mean that M is D. `marks` are `[message, block, value]`: that block's last key is `cache_control`.
+`params`, `unset` and `order` (of all top-level keys) say how the other fields differ from those of
+the last main request; `$lead` in them is a list of messages that the request begins with, before M.
+`digest` is the hex SHA-256 of the whole request as compact JSON.
+"""
+
+import hashlib
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from itertools import islice, takewhile
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from flightlog.blobs import held
+from flightlog.errors import FlightlogError, InvalidValue
+from flightlog.messages import providers
+from flightlog.messages.edit import Edit
+from flightlog.messages.provider import Provider
+from flightlog.state import SessionState
+from flightlog.wire import carry
+from flightlog.wire.carry import Redact
+from flightlog.wire.payload import Context, ModelRequest, Purpose
+
+CACHE_MARK = "cache_control"
+LEAD = "$lead"  # the system messages that a request of some providers begins with, among `params`
+
+Mark = tuple[int, int, Raw]  # index of the message, of its block, the mark
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+
+class CannotRebuild(FlightlogError):
+    """The exact request cannot be made from this state."""
+
+    def __init__(self, session: str | None, why: str) -> None:
+        self.session = session
+        super().__init__(f"the request cannot be rebuilt for session {session}: {why}")
+
+
+def refer(
+    state: SessionState,
+    request: Mapping[str, Any],
+    *,
+    purpose: Purpose = "main",
+    provider: str | None = None,
+    redact: Redact | None = None,
+) -> ModelRequest:
+    """The payload that records the request, holding only what `state` does not.
+
+    It must be appended before the context changes otherwise (user messages and tool events may come
+    between). Costs time in proportion to the request. Raises `InvalidValue` for what JSON has no
+    form for.
+    """
+    keys: list[object] = list(request)
+    if not all(isinstance(key, str) for key in keys):
+        raise InvalidValue("request", "its keys must be text")
+    provider = state.provider if provider is None else provider
+    form = providers.get(provider)
+    model, messages, params = _split(request, form, redact)
+    whole, walk = _walked(state.lines(form), messages, redact)
+    order = tuple(request)
+    context = Context(
+        upto=state.seq,
+        digest=_digest(_body(order, model, whole, params)),
+        edits=walk.edits(),
+        view=form.VIEW,
+        marks=walk.marks,
+    )
+    return ModelRequest(
+        provider=provider,
+        purpose=purpose,
+        model=model,
+        params={name: raw for name, raw in params.items() if not _is_known(state, name, raw)},
+        unset=[name for name in state.params if name not in params],
+        order=None if order == state.order else list(order),
+        context=context,
+        rest=walk.rest,
+    )
+
+
+def rebuild(state: SessionState, payload: ModelRequest) -> dict[str, Any]:
+    """The exact request, key order included, proved by its digest.
+
+    `state` is the one at event `payload.context.upto`, from `Log.state`, and what of the payload
+    lies in blobs is in its place. Raises `CannotRebuild` for another state, a
+    request whose context is not known (an import) and one that does not give the digest.
+    """
+    context = payload.context
+    if context is None:
+        raise CannotRebuild(state.session_id, "its context was not recorded")
+    if state.seq != context.upto:
+        raise CannotRebuild(state.session_id, f"it needs the state at seq {context.upto}")
+    if (form := providers.of_view(context.view)) is None:
+        raise CannotRebuild(state.session_id, f"its rules are not known here: {context.view}")
+    known = {name: raw for name, raw in state.params.items() if name not in payload.unset}
+    kept = {name: state.whole(raw) for name, raw in known.items()}
+    order = state.order if payload.order is None else tuple(payload.order)
+    try:
+        sent = _followed(state.lines(form), context.edits, payload.rest)
+        whole = _messages(sent, context.marks)
+        body = _body(order, payload.model, whole, {**kept, **payload.params})
+    except (LookupError, TypeError, ValueError) as exc:
+        raise CannotRebuild(state.session_id, "its edits do not fit the log") from exc
+    if _digest(body) != context.digest:
+        raise CannotRebuild(state.session_id, "it does not give the recorded digest")
+    request: dict[str, Any] = carry.unpack(b"".join(body))
+    return request
+
+
+def _is_known(state: SessionState, name: str, value: Raw) -> bool:
+    known = state.params.get(name)
+    return known is not None and held.is_same(known, value)
+
+
+def _split(
+    request: Mapping[str, Any], form: Provider, redact: Redact | None
+) -> tuple[str | None, Sequence[Any] | None, dict[str, Raw]]:
+    """The model's name, the messages if there is a list of them, and every other field, packed."""
+    model, messages = request.get("model"), request.get("messages")
+    named = model if isinstance(model, str) else None
+    listed = messages if isinstance(messages, list | tuple) else None
+    apart = {"model"} if named is not None else set[str]()
+    apart |= {"messages"} if listed is not None else set()
+    params = {
+        name: carry.pack(value, where=f"request.{name}", redact=redact)
+        for name, value in request.items()
+        if name not in apart
+    }
+    lead = _lead(listed or (), form)
+    if listed is not None and lead:
+        params[LEAD] = carry.pack(listed[:lead], where="request.messages", redact=redact)
+        listed = listed[lead:]
+    return redact(named) if redact and named is not None else named, listed, params
+
+
+def _lead(messages: Sequence[Any], form: Provider) -> int:
+    """How many messages at the head are the request's own, and no part of the conversation."""
+    roles = [each.get("role") if isinstance(each, Mapping) else None for each in messages]
+    leading = takewhile(lambda role: isinstance(role, str) and role in form.LEADS, roles)
+    return sum(1 for _ in leading)
+
+
+def _walked(
+    lines: list[bytes], messages: Sequence[Any] | None, redact: Redact | None
+) -> tuple[bytes, "_Walk"]:
+    """The messages as JSON, and how they follow from the lines."""
+    walk = _Walk(lines, redact)
+    whole = _joined(lines)
+    if messages is None or _is_written(messages, whole):
+        return whole, walk
+    walk.walked = True
+    for message in messages:
+        walk.take(message)
+    return _messages(walk.sent, walk.marks), walk
+
+
+class _Walk:
+    """Goes through a request's messages and finds each in the context, or keeps it as rest."""
+
+    def __init__(self, lines: Sequence[bytes], redact: Redact | None) -> None:
+        self._lines, self._redact = lines, redact
+        self._due = 0
+        self._places: dict[bytes, list[int]] = {}
+        self._spans: list[Edit] = []
+        self.walked = False
+        self.sent: list[bytes] = []
+        self.marks: list[Mark] = []
+        self.rest: list[Raw] = []
+
+    def take(self, message: object) -> None:
+        """Find the next message. What the log holds already is redacted, and is not again."""
+        due = self._lines[self._due] if self._due < len(self._lines) else None
+        if due is not None and _is_written(message, due):
+            self._found(self._due, due)
+            return
+        line, marks = self._packed(message, None)
+        place = self._nearest(line)
+        if place < 0 and self._redact:
+            line, marks = self._packed(message, self._redact)
+            place = self._nearest(line)
+        at = len(self.sent)
+        self.marks += [(at, block, carry.pack(mark, redact=self._redact)) for block, mark in marks]
+        self._found(place, line)
+
+    def edits(self) -> list[Edit]:
+        """The spans; none when the messages are the context itself, or there are none."""
+        if not self.walked or self._spans == [(0, len(self._lines))]:
+            return []
+        return self._spans or [(0, 0)]
+
+    def _packed(
+        self, message: object, redact: Redact | None
+    ) -> tuple[bytes, list[tuple[int, Raw]]]:
+        where = f"request.messages[{len(self.sent)}]"
+        return _unmarked(bytes(carry.pack(message, where=where, redact=redact)))
+
+    def _nearest(self, line: bytes) -> int:
+        """The place of an equal line: the next one from where we are, else the first, else -1."""
+        if not self._places:
+            for at, known in enumerate(self._lines):
+                self._places.setdefault(known, []).append(at)
+        places = self._places.get(line)
+        return places[bisect_left(places, self._due) % len(places)] if places else -1
+
+    def _found(self, place: int, line: bytes) -> None:
+        self.sent.append(line)
+        start, count = self._spans[-1] if self._spans else (-2, 0)
+        if place < 0:
+            self.rest.append(Raw(line))
+        else:
+            self._due = place + 1
+        if place == (start if start == -1 else start + count):
+            self._spans[-1] = (start, count + 1)
+        else:
+            self._spans.append((place, 1))
+
+
+def _is_written(message: object, line: bytes) -> bool:
+    """Whether the line is what `carry` makes of the message; a quick way to yes, no is a maybe.
+
+    Equal bytes are not enough, as msgspec writes null for NaN and text for bytes; equal values are
+    not either, as True equals 1.
+    """
+    try:
+        same = _encode(message) == line
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return same and carry.MARK.encode() not in line and bool(_decode(line) == message)
+
+
+def _unmarked(line: bytes) -> tuple[bytes, list[tuple[int, Raw]]]:
+    """The message without the cache marks that are the last key of their block, and these.
+
+    Marks move with every request, and more than four are refused: they are of the request, not of
+    the conversation.
+    """
+    if b'"cache_control"' not in line:
+        return line, []
+    message = _decode(line)
+    content = message.get("content") if isinstance(message, dict) else None
+    marks = list[tuple[int, Raw]]()
+    for at, block in enumerate(content if isinstance(content, list) else []):
+        if isinstance(block, dict) and next(reversed(block), None) == CACHE_MARK:
+            marks.append((at, Raw(_encode(block.pop(CACHE_MARK)))))
+    return (_encode(message), marks) if marks else (line, [])
+
+
+def _messages(sent: Sequence[bytes], marks: Sequence[Mark]) -> bytes:
+    whole = list(sent)
+    for at, block, mark in marks:
+        message = _decode(whole[at])
+        message["content"][block][CACHE_MARK] = mark
+        whole[at] = _encode(message)
+    return _joined(whole)
+
+
+def _joined(lines: Sequence[bytes]) -> bytes:
+    return b"[" + b",".join(lines) + b"]"
+
+
+def _followed(lines: Sequence[bytes], edits: Sequence[Edit], rest: Sequence[Raw]) -> list[bytes]:
+    if not edits:
+        return list(lines)
+    sent, stored = list[bytes](), iter([_encode(_decode(message)) for message in rest])
+    for start, count in edits:
+        sent += lines[start : start + count] if start >= 0 else islice(stored, count)
+    return sent
+
+
+def _body(
+    order: Sequence[str], model: str | None, messages: bytes, params: Mapping[str, Raw]
+) -> list[bytes]:
+    """The request as JSON, in parts; what only `order` names is the model or the messages."""
+    parts = list[bytes]()
+    apart = {"model": _encode(model), "messages": _led(params.get(LEAD), messages)}
+    for name in order:
+        value = bytes(params[name]) if name in params else apart[name]
+        parts += [b"," if parts else b"{", _encode(name), b":", value]
+    return [*(parts or [b"{"]), b"}"]
+
+
+def _led(lead: Raw | None, messages: bytes) -> bytes:
+    """The messages behind those that lead."""
+    if lead is None or len(messages) <= len(b"[]"):
+        return messages if lead is None else bytes(lead)
+    return bytes(lead)[:-1] + b"," + messages[1:]
+
+
+def _digest(parts: Sequence[bytes]) -> str:
+    hashed = hashlib.sha256()
+    for part in parts:
+        hashed.update(part)
+    return hashed.hexdigest()

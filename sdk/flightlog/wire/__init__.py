@@ -1,0 +1,1 @@
+"""What is stored, byte for byte: subjects and streams, payloads and the values in them."""

@@ -1,0 +1,1 @@
+"""From drafts to stored events: what to send, what an answer means (`writer`), keys and seals."""
