@@ -20,8 +20,8 @@ from msgspec.structs import replace
 from flightlog import clock, usage
 from flightlog import fork as forking
 from flightlog.blobs.blob import Blobs
-from flightlog.blobs.holding import Holding
 from flightlog.blobs.spill import SPILLS, Limits
+from flightlog.bus.patience import ANSWER_TIMEOUT
 from flightlog.bus.protocol import Connection, Message
 from flightlog.cache.catalog import Cursor, Filter, Page, Row
 from flightlog.cache.recall import Cache
@@ -52,7 +52,7 @@ from flightlog.wire import subject as names
 from flightlog.wire.carry import Redact
 from flightlog.wire.chunk import Blob
 from flightlog.writing import keys
-from flightlog.writing.appender import ANSWER_TIMEOUT
+from flightlog.writing.holding import Holding
 from flightlog.writing.keys import MadeBy
 
 OnLive = Literal["takeover", "refuse"]

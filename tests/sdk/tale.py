@@ -5,9 +5,8 @@ from typing import Any
 
 from msgspec import Raw, Struct
 
-from flightlog import event, state
+from flightlog import context, event, state
 from flightlog.event import Event
-from flightlog.messages import context
 from flightlog.running import ruling
 from flightlog.state import SessionState
 from flightlog.wire import carry

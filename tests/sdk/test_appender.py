@@ -8,6 +8,7 @@ import pytest
 
 from flightlog.bus.answer import Answer, Unclear
 from flightlog.bus.nats_bus import NatsBus, connect_bus
+from flightlog.bus.patience import pause
 from flightlog.bus.protocol import Outgoing
 from flightlog.errors import (
     BusUnavailable,
@@ -22,7 +23,7 @@ from flightlog.event import Event
 from flightlog.reading.chain import Head
 from flightlog.reading.reader import read
 from flightlog.wire import carry, subject
-from flightlog.writing.appender import QUEUE_BYTES, Appender, pause
+from flightlog.writing.appender import QUEUE_BYTES, Appender
 from flightlog.writing.draft import Draft
 from flightlog.writing.writer import HEADER_ROOM, Writer
 from flightlog_recorder.embedded import Server

@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from flightlog import state
+from flightlog import context, state
 from flightlog.errors import InvalidValue
-from flightlog.messages import context
 from flightlog.messages.segment import Sent
 from flightlog.wire import carry, payload
 from flightlog.wire.payload import ModelRequest

@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from flightlog import state
-from flightlog.messages import context
+from flightlog import context, state
 from flightlog.wire import payload
 from flightlog.wire.payload import ModelRequest
 from tests.sdk.tale import Tale, text, tool_use

@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from flightlog import CallModel, RunTools, Session, connect
+from flightlog import CallModel, RunTools, Session, connect, context
 from flightlog import state as states
-from flightlog.messages import context
 from flightlog.wire import payload as payloads
 from flightlog.wire.payload import ModelRequest
 from tests.scripted import TENANT, Model

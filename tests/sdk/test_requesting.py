@@ -16,8 +16,8 @@ from flightlog import (
     Session,
     TooLarge,
     connect,
+    context,
 )
-from flightlog.messages import context
 from flightlog.wire import payload as tables
 from flightlog_recorder.embedded import Server
 from tests.scripted import TENANT, Model, asks, owed, payloads, says, stored, types, until

@@ -8,15 +8,16 @@ from hypothesis import given, settings
 from msgspec import Raw
 from msgspec.structs import replace
 
-from flightlog import BlobMissing, state
-from flightlog.blobs import held, holding
+from flightlog import BlobMissing, context, state
+from flightlog.blobs import held
 from flightlog.blobs.held import Held
 from flightlog.blobs.spill import Limits, spill
 from flightlog.event import Event
-from flightlog.messages import context, providers
+from flightlog.messages import providers
 from flightlog.state import SessionState
 from flightlog.wire import carry, payload
 from flightlog.wire.chunk import Blob
+from flightlog.writing import holding
 from tests.sdk.tale import Tale, begun, chat, function_call, text, tool_use
 from tests.sdk.wild import tales
 

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from flightlog import state
+from flightlog import context, state
 from flightlog.lineage import Forked, Parent
-from flightlog.messages import context
 from flightlog.state import SessionState
 from flightlog.step import AwaitUser, CallModel, Decide, Ended, RunTools, Step
 from flightlog.usage import Usage

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from flightlog import event, state
+from flightlog import context, event, state
 from flightlog.event import Event
-from flightlog.messages import context, providers
+from flightlog.messages import providers
 from flightlog.state import SessionState
 from flightlog.wire import carry, payload
 from tests.sdk import pairing_anthropic, pairing_openai

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from flightlog import calls as calling
-from flightlog import event, state
-from flightlog.messages import context
+from flightlog import context, event, state
 from flightlog.step import AwaitUser, RunTools
 from flightlog.wire import payload
 from tests.sdk import pairing_anthropic, pairing_openai

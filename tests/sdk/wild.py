@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from flightlog.messages import context
+from flightlog import context
 from flightlog.running import ruling
 from flightlog.wire import payload
 from flightlog.wire.payload import CallRef, Purpose

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from flightlog import Decide, Log, RunTools, Session, Suspended, connect
-from flightlog.messages import context
+from flightlog import Decide, Log, RunTools, Session, Suspended, connect, context
 from flightlog.running import inbox
 from flightlog.wire import payload as tables
 from flightlog_recorder.embedded import Server, Servers

@@ -5,8 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from flightlog import FlightlogError
-from flightlog.messages import context
+from flightlog import FlightlogError, context
 from flightlog.wire import carry
 from flightlog.wire import payload as payloads
 from flightlog.wire.payload import ModelRequest

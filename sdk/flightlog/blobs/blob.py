@@ -10,13 +10,13 @@ from typing import BinaryIO
 from flightlog import clock
 from flightlog.blobs import zstd_frame
 from flightlog.bus.answer import Acked, Conflict, Full, Oversized
+from flightlog.bus.patience import ANSWER_TIMEOUT, pause
 from flightlog.bus.protocol import Bus, Message, Outgoing
 from flightlog.errors import BlobCorrupt, BlobMissing, BusUnavailable, LogFull, TooLarge
 from flightlog.wire import chunk
 from flightlog.wire import subject as names
 from flightlog.wire.chunk import Blob, Kind
 from flightlog.wire.layout import BLOB_STREAM
-from flightlog.writing.appender import ANSWER_TIMEOUT, pause
 
 DEADLINE = 30.0  # seconds for one chunk to be acknowledged
 AT_ONCE = 4  # chunks under way: 2 MiB of content in memory

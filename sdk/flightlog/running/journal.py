@@ -10,7 +10,6 @@ from msgspec import UNSET, Raw, Struct
 
 from flightlog import clock
 from flightlog.blobs import held
-from flightlog.blobs.holding import Holding
 from flightlog.errors import (
     BusUnavailable,
     FlightlogError,
@@ -29,6 +28,7 @@ from flightlog.wire.layout import BLOB_STREAM
 from flightlog.wire.payload import SessionSuspended
 from flightlog.writing.appender import Appender
 from flightlog.writing.draft import Draft
+from flightlog.writing.holding import Holding
 
 T = TypeVar("T")
 OnEvent = Callable[[Event], object]

@@ -7,10 +7,11 @@ from typing import Any, Self
 
 from msgspec import Raw
 
+from flightlog import context
 from flightlog.bus.protocol import Bus
 from flightlog.errors import CallRefused, TooLarge
 from flightlog.event import Event
-from flightlog.messages import context, providers
+from flightlog.messages import providers
 from flightlog.messages.provider import Provider
 from flightlog.running.journal import Journal
 from flightlog.step import CallModel

@@ -116,7 +116,7 @@ class UserMessage(_Payload, frozen=True):
 
 
 class Context(_Payload, frozen=True, omit_defaults=False):
-    """How a request's messages follow from the log; see `flightlog.messages.context`."""
+    """How a request's messages follow from the log; see `flightlog.context`."""
 
     upto: int
     digest: str

@@ -15,6 +15,7 @@ import msgspec
 
 from flightlog import clock
 from flightlog.bus.answer import Unclear
+from flightlog.bus.patience import ANSWER_TIMEOUT, pause
 from flightlog.bus.protocol import Bus
 from flightlog.errors import BusUnavailable, FlightlogError, NotPermitted, TooLarge
 from flightlog.event import Event
@@ -32,11 +33,6 @@ from flightlog.writing.writer import (
 )
 
 QUEUE_BYTES = 8 << 20  # what may wait in memory; beyond it `append` waits
-ANSWER_TIMEOUT = 5.0  # seconds for one answer; then the same bytes are sent again
-_PAUSE_FIRST, _PAUSE_MOST = 0.01, 2.0  # seconds, doubled each time, half of it jitter
-
-_DOUBLINGS = 10  # beyond it the longest pause is reached, and floats would overflow in the end
-
 Appended = Callable[[Event], None]
 
 _log = logging.getLogger("flightlog")
@@ -261,12 +257,6 @@ class Appender:
                 future.set_exception(failed.error)
                 future.exception()  # seen: who sends it himself is not there to await it
         self._queued_bytes = 0
-
-
-def pause(attempt: int) -> float:
-    """Seconds before try `attempt` + 1: doubling, half of it jitter."""
-    most: float = min(_PAUSE_FIRST * 2 ** min(attempt, _DOUBLINGS), _PAUSE_MOST)
-    return most / 2 + clock.fraction() * most / 2
 
 
 def _largest(draft: Offered) -> str:

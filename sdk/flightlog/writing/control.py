@@ -5,9 +5,9 @@ import asyncio
 from flightlog import clock
 from flightlog import event as events
 from flightlog.bus.answer import Acked, Conflict, Full
+from flightlog.bus.patience import ANSWER_TIMEOUT, pause
 from flightlog.bus.protocol import Bus, Message, Outgoing
 from flightlog.errors import BusUnavailable, FlightlogError, LogCorrupt, LogFull
-from flightlog.writing.appender import ANSWER_TIMEOUT, pause
 
 TOMBSTONE_LIFE = 90 * 86_400  # seconds that a tombstone stays to meet late writers
 DEADLINE = 30.0  # seconds for a control message to be acknowledged

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from flightlog import clock
 from flightlog import event as events
 from flightlog.blobs.blob import Blobs
-from flightlog.blobs.holding import stow
 from flightlog.bus.protocol import Bus, Message
 from flightlog.errors import (
     Fenced,
@@ -29,6 +28,7 @@ from flightlog.wire.layout import BLOB_STREAM
 from flightlog.writing import control, keys
 from flightlog.writing.appender import Appender
 from flightlog.writing.draft import Draft, Offered
+from flightlog.writing.holding import stow
 from flightlog.writing.keys import Entry
 from flightlog.writing.writer import BATCH_BYTES, BATCH_EVENTS, Writer
 
