@@ -139,6 +139,23 @@ async def test_a_damaged_log_is_named_until_it_is_gone_and_the_others_are_fine(l
     assert not again.rounds.problems
 
 
+async def test_blobs_that_a_session_uses_stay(log: Log) -> None:
+    async with log.session(key="k") as session:
+        await session.append("note", {"text": "x" * 400_000})
+    recorder = Recorder(log)
+    await recorder.goes_round()
+    assert recorder.count("sessions_total") == 1
+    assert recorder.count("collected_chunks_total") == 0
+    *_, event = [each async for each in log.read(session.id) if each.type == "note"]
+    assert (await log.payload(event))["text"] == "x" * 400_000
+
+
+async def test_nothing_to_look_after_is_no_reason_to_be_restarted(log: Log) -> None:
+    recorder = Recorder(log)
+    await recorder.goes_round()
+    assert recorder.rounds.why_dead() is None
+
+
 async def test_it_stops_in_order_and_says_what_it_found(servers: Servers) -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable,

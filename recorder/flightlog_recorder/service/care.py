@@ -5,12 +5,14 @@ from datetime import UTC, datetime, timedelta
 
 from flightlog.bus.nats_bus import NatsBus
 from flightlog.cache.store import Store
+from flightlog.errors import LogCorrupt
 from flightlog.log import Log
 from flightlog.running import inbox
 from flightlog.wire import subject as names
 from flightlog.wire.layout import INBOX_STREAM
 from flightlog.writing import keys, seal
 from flightlog_recorder import purge as purging
+from flightlog_recorder.blobs import collect
 from flightlog_recorder.purge.purge import look
 from flightlog_recorder.service.metrics import Metrics
 from flightlog_recorder.verify import Checker, Verdict
@@ -43,6 +45,14 @@ class Care:
         elif seen.inbox:
             await self._clear_inbox(session)
         return await self._checker.check(session)
+
+    async def collect(self, session: str) -> None:
+        """Delete chunks of blobs that no event will ever refer to. Raises `BusUnavailable`."""
+        try:
+            gone = await collect(self._bus, self.tenant, session)
+        except LogCorrupt:
+            return  # what a damaged log refers to is not known; `take` reports it
+        self._metrics.chunks.inc(gone)
 
     async def _give_up(self, session: str) -> None:
         """Abandon a base whose author is gone; one that is sealed stays."""

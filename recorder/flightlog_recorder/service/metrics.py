@@ -27,6 +27,9 @@ class Metrics:
         self.bases = Counter(
             f"{p}_abandoned_bases", "Bases given up that nobody sealed.", registry=registry
         )
+        self.chunks = Counter(
+            f"{p}_collected_chunks", "Chunks of blobs deleted that nothing uses.", registry=registry
+        )
         self.inbox = Counter(
             f"{p}_cleared_inbox_items", "Inbox items deleted once taken.", registry=registry
         )

@@ -9,12 +9,15 @@ from flightlog.bus.nats_bus import NatsBus
 from flightlog.cache.store import Store, StoreUnavailable
 from flightlog.errors import BusUnavailable, FlightlogError
 from flightlog.wire import subject as names
+from flightlog.wire.layout import BLOB_STREAM
 from flightlog_recorder.service.care import Care
 from flightlog_recorder.service.metrics import Metrics
 from flightlog_recorder.service.settings import Settings
 from flightlog_recorder.verify import Verdict, ghosts, verdict
 
 KINDS = ("log", "blob", "stray", "base", "snapshot", "catalog")
+
+Key = tuple[str, str]  # tenant and session
 
 _log = logging.getLogger("flightlog.recorder")
 
@@ -28,7 +31,7 @@ class Rounds:
         self._bus, self._store, self._settings, self._metrics = bus, store, settings, metrics
         self._stopping = asyncio.Event()
         self._moved = time.monotonic()
-        self.problems: dict[tuple[str, str], Verdict] = {}
+        self.problems: dict[Key, Verdict] = {}
 
     def stop(self) -> None:
         """Finish the session in hand, then return from `run`."""
@@ -51,23 +54,34 @@ class Rounds:
             else:
                 self._metrics.rounds.inc()
                 self._metrics.round_seconds.set(time.monotonic() - began)
+            self._moved = time.monotonic()  # no session, or no bus, is no reason to be restarted
             await self._pause(self._settings.round_pause)
 
     async def _round(self) -> None:
-        met = set[tuple[str, str]]()
+        met = set[Key]()
         tenants = dict[str, Care]()
-        async for tenant, session in self._sessions():
-            if self._stopping.is_set():
-                return
+        async for tenant, session in self._paced(self._sessions()):
             care = tenants.get(tenant) or tenants.setdefault(tenant, self._care(tenant))
-            began = time.monotonic()
             await self._take(care, session)
             met |= {(tenant, session)} & self.problems.keys()
-            self._moved = time.monotonic()
-            await self._pause((self._moved - began) * (1 / self._settings.duty - 1))
+        async for tenant, session in self._paced(self._with_blobs()):
+            care = tenants.get(tenant) or tenants.setdefault(tenant, self._care(tenant))
+            await care.collect(session)
+        if self._stopping.is_set():
+            return
         for tenant in tenants:
             met |= await self._ghosts(tenant)
         self._forget_all_but(met)
+
+    async def _paced(self, sessions: AsyncIterator[Key]) -> AsyncIterator[Key]:
+        """The sessions one by one, with pauses that keep to the duty; none once we are to stop."""
+        async for each in sessions:
+            if self._stopping.is_set():
+                return
+            began = time.monotonic()
+            yield each
+            self._moved = time.monotonic()
+            await self._pause((self._moved - began) * (1 / self._settings.duty - 1))
 
     def _care(self, tenant: str) -> Care:
         return Care(
@@ -100,7 +114,7 @@ class Rounds:
                 _log.error("session %s: %s: %s", found.session, each.kind, each.what)
         self._count()
 
-    def _forget_all_but(self, met: set[tuple[str, str]]) -> None:
+    def _forget_all_but(self, met: set[Key]) -> None:
         """Sessions that are gone have no problems."""
         self.problems = {key: found for key, found in self.problems.items() if key in met}
         self._count()
@@ -110,9 +124,9 @@ class Rounds:
         for kind in KINDS:
             self._metrics.problems.labels(kind).set(sum(kind in found for found in kinds))
 
-    async def _ghosts(self, tenant: str) -> set[tuple[str, str]]:
+    async def _ghosts(self, tenant: str) -> set[Key]:
         """Rows of the catalog whose session no stream holds."""
-        found = set[tuple[str, str]]()
+        found = set[Key]()
         if self._store is None:
             return found
         try:
@@ -124,16 +138,26 @@ class Rounds:
             _log.warning("the catalog was not compared: %s", exc)
         return found
 
-    async def _sessions(self) -> AsyncIterator[tuple[str, str]]:
+    async def _sessions(self) -> AsyncIterator[Key]:
         """Every session that a stream holds, slot by slot."""
         prefix = self._bus.layout.prefix
         for slot, stream in enumerate(self._bus.layout.slots):
-            found = set[tuple[str, str]]()
+            found = set[Key]()
             async for page in self._bus.subjects(stream, filter=f"{prefix}.{slot}.*.*.*"):
                 parsed = [names.parse_log_subject(each, prefix=prefix) for each in page]
                 found |= {(each[0], each[1]) for each in parsed if each is not None}
             for each in sorted(found):
                 yield each
+
+    async def _with_blobs(self) -> AsyncIterator[Key]:
+        """Every session that has blobs, also one whose log was never begun."""
+        prefix, seen = f"{self._bus.layout.prefix}.blob.", set[Key]()
+        async for page in self._bus.subjects(BLOB_STREAM, filter=f"{prefix}>"):
+            for subject in page:
+                tenant, session, _ = subject.removeprefix(prefix).split(".")
+                if (tenant, session) not in seen:
+                    seen.add((tenant, session))
+                    yield tenant, session
 
     async def _pause(self, delay: float) -> None:
         try:
