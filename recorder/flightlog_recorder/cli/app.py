@@ -25,6 +25,7 @@ from flightlog_recorder.cli import (
 # Loaded when asked for: they bring their own weight, and may be left out of an installation.
 LAZY = {
     "replay": "flightlog_recorder.cli.replay",
+    "inspect": "flightlog_recorder.cli.inspect",
     "demo": "flightlog_recorder.demo.command",
     "bench": "flightlog_recorder.bench.command",
 }

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import Annotated
@@ -38,7 +39,7 @@ def up(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Run NATS, Redis, projector and recorder on loopback, and print where they are.
+    """Run NATS, Redis, projector, recorder and inspector on loopback, and print where they are.
 
     The data survives. Ctrl-C or SIGTERM stops everything; nothing outlives this process.
     """
@@ -57,8 +58,8 @@ async def _up(where: Target, data: Path, *, json: bool) -> Exit:
     with embedded(data) as servers:
         async with await nats_bus.connect_bare(servers.nats_url) as bus:
             await nats_bus.create_streams(bus, prefix=where.prefix)  # also what older data lacks
-        async with _services(servers, where, data):
-            _announce(servers, json=json)
+        async with _services(servers, where, data), _inspector(servers, where) as page:
+            _announce(servers, where, page, json=json)
             return await _watch(servers, stop)
 
 
@@ -70,12 +71,14 @@ def _stopping() -> asyncio.Event:
     return stop
 
 
-def _announce(servers: Servers, *, json: bool) -> None:
+def _announce(servers: Servers, where: Target, page: str | None, *, json: bool) -> None:
     if json:
-        show_json_line({**servers.environment(), "data": str(servers.data)})
+        show_json_line({**servers.environment(), "data": str(servers.data), "inspector": page})
         return
     for name, url in servers.environment().items():
         say(f"export {name}={quote(url)}")
+    if page is not None:
+        note(f"look at the sessions of tenant {where.tenant}: {page}")
     note(f"running on {servers.data}; Ctrl-C stops it")
 
 
@@ -101,7 +104,7 @@ async def _pause(stop: asyncio.Event, delay: float) -> None:
 @asynccontextmanager
 async def _services(servers: Servers, where: Target, data: Path) -> AsyncGenerator[None]:
     """The services beside the servers; recording goes on without them, so they may fail alone."""
-    if any(importlib.util.find_spec(name) is None for name in NEEDS):
+    if not _can_serve():
         note("no services, so no catalog: pip install 'flightlog[projector,recorder]'")
         yield
         return
@@ -116,6 +119,24 @@ async def _services(servers: Servers, where: Target, data: Path) -> AsyncGenerat
         for keeper in keepers:
             keeper.cancel()
         await asyncio.wait(keepers)
+
+
+@asynccontextmanager
+async def _inspector(servers: Servers, where: Target) -> AsyncGenerator[str | None]:
+    """The page to look at the sessions with; its address, or None where it cannot be served."""
+    if not _can_serve():
+        yield None
+        return
+    from flightlog_recorder.inspector import serving  # noqa: PLC0415  needs the recorder's extra
+
+    at = replace(where, nats=servers.nats_url, redis=servers.redis_url)
+    port = serving.DEFAULT_PORT if serving.is_free("127.0.0.1", serving.DEFAULT_PORT) else 0
+    async with at.log() as log, serving.serving(log, serving.Where(port=port)) as site:
+        yield site.url
+
+
+def _can_serve() -> bool:
+    return all(importlib.util.find_spec(name) is not None for name in NEEDS)
 
 
 def _environment(servers: Servers, where: Target) -> dict[str, str]:

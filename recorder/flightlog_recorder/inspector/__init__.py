@@ -1,0 +1,1 @@
+"""The inspector: sessions in a browser, from the recorder, for one person on this machine."""

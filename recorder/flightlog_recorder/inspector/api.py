@@ -1,0 +1,208 @@
+"""What the page reads: sessions, windows of their timeline, events, states, differences."""
+
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from flightlog.cache import catalog, floor
+from flightlog.cache.catalog import Cursor, Row
+from flightlog.event import Event
+from flightlog_recorder.inspect.overview import undecided
+from flightlog_recorder.inspector import asked, family, parts, timeline
+from flightlog_recorder.inspector import window as windows
+from flightlog_recorder.inspector.asked import BadRequest, answer
+from flightlog_recorder.inspector.desk import Desk
+from flightlog_recorder.replay import choice, effects, picture, request, summary
+from flightlog_recorder.replay.choice import pattern
+from flightlog_recorder.replay.tape import NotThere, Test
+
+PAGE = 100  # sessions
+MOST_ROWS = 500  # events of one window
+LEAD = 64  # events before a window that tell what is under way in it
+MOST_WORDS = 200  # characters that are searched for
+
+LABEL = "label."  # before a label's name in a query
+
+
+class Api:
+    """Answers about one tenant's log."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk, self._log = desk, desk.log
+
+    def routes(self) -> list[Route]:
+        """Every page of it."""
+        of_session = "/api/sessions/{session}"
+        pages = {
+            "/api/sessions": self.sessions,
+            of_session: self.session,
+            f"{of_session}/events": self.events,
+            f"{of_session}/events/{{seq:int}}": self.event,
+            f"{of_session}/events/{{seq:int}}/text": self.text,
+            f"{of_session}/states/{{seq:int}}": self.state,
+            f"{of_session}/requests/{{seq:int}}": self.request,
+            f"{of_session}/find": self.find,
+            f"{of_session}/effects": self.effects,
+            f"{of_session}/family": self.family,
+        }
+        return [Route(path, asked.told(handler)) for path, handler in pages.items()]
+
+    async def sessions(self, http: Request) -> Response:
+        """A page of the catalog."""
+        query = http.query_params
+        labels = {n.removeprefix(LABEL): v for n, v in query.items() if n.startswith(LABEL)}
+        page = await self._log.sessions(
+            status=_word(query.get("status"), catalog.STATUSES),
+            waiting=_word(query.get("waiting"), catalog.WAITING),
+            labels=labels,
+            key_prefix=query.get("key") or None,
+            parent=query.get("parent") or None,
+            after=_cursor(query.get("after")),
+            limit=asked.number(query, "limit", PAGE, least=1, most=1_000),
+        )
+        store = self._log.store
+        building = await floor.rebuilding(store, self._log.bus.layout.streams) if store else []
+        return answer(
+            {
+                "tenant": self._log.tenant,
+                "sessions": [_row(row) for row in page.rows],
+                "after": page.after and f"{page.after.activity}.{page.after.session}",
+                "rebuilding": building,
+            }
+        )
+
+    async def session(self, http: Request) -> Response:
+        """Where the session's log ends, and what the catalog knows of it; reads some events."""
+        session = asked.session(http)
+        head = await windows.tip(self._log, session)
+        row = await self._log.store.row(self._log.tenant, session) if self._log.store else None
+        return answer({"session": session, "last": head.seq, "row": row and _row(row)})
+
+    async def events(self, http: Request) -> Response:
+        """A window of the timeline; reads what it shows and a little before it."""
+        session, query = asked.session(http), http.query_params
+        first = asked.number(query, "first", 1, least=1, most=asked.MOST_SEQ)
+        last = asked.number(query, "last", first + 99, least=first, most=first + MOST_ROWS - 1)
+        found = await windows.window(self._log, session, max(1, first - LEAD), last)
+        rows = timeline.rows(found.events, first=first)
+        return answer({"rows": rows, "damage": found.damage})
+
+    async def event(self, http: Request) -> Response:
+        """One event; long texts are cut."""
+        event = await self._event(asked.session(http), asked.seq(http))
+        about = {
+            name: getattr(event, name)
+            for name in ("seq", "ts", "type", "parent_seq", "harness_version", "prev", "digest")
+        }
+        shown = parts.parts(picture.opened(event.raw))
+        return answer({"event": about, "size": len(event.body), "payload": shown})
+
+    async def text(self, http: Request) -> Response:
+        """All of a text in a payload, or all of the payload, with what lies in blobs in place."""
+        event = await self._event(asked.session(http), asked.seq(http))
+        value = picture.opened(await self._log.whole(event))
+        path = asked.path(http.query_params)
+        return asked.plain(parts.text(picture.whole(parts.part(value, path))))
+
+    async def state(self, http: Request) -> Response:
+        """The state after an event, and what the event changed."""
+        session, seq = asked.session(http), asked.seq(http)
+        before, after = await self._desk.around(session, seq)
+        state = after.state
+        waiting = undecided(state)
+        return answer(
+            {
+                "seq": seq,
+                "headline": summary.headline(state),
+                "status": state.status,
+                "stored": after.stored,
+                "applied": len(after.applied),
+                "lines": summary.lines(state),
+                "context": summary.context(state),
+                "rest": parts.parts(picture.apart(state)),
+                "changes": parts.changes(picture.changes(before.state, state)),
+                "undecided": [_call(call) for call in waiting],
+            }
+        )
+
+    async def request(self, http: Request) -> Response:
+        """The exact request that a model was sent, proved by its digest."""
+        session, seq = asked.session(http), asked.seq(http)
+        async with self._desk.tape(session, at=seq) as tape:
+            found = await request.proved(tape, seq)
+        about = {"upto": found.upto, "digest": found.digest, "exact": found.exact}
+        return answer({**about, "request": parts.parts(found.request)})
+
+    async def find(self, http: Request) -> Response:
+        """The next, or last, event that is asked for, as seen from an event; null without one."""
+        session, query = asked.session(http), http.query_params
+        start = asked.number(query, "from", 0, least=0, most=asked.MOST_SEQ)
+        test = _test(query.get("what", ""), query.get("words", ""))
+        async with self._desk.tape(session) as tape:
+            await tape.grow()
+            search = tape.previous if query.get("back") else tape.next
+            return answer({"seq": await search(start, test)})
+
+    async def effects(self, http: Request) -> Response:
+        """What was done outside behind an event: no fork undoes it."""
+        session = asked.session(http)
+        after = asked.number(http.query_params, "after", 0, least=0, most=asked.MOST_SEQ)
+        async with self._desk.tape(session) as tape:
+            await tape.grow()
+            found = await effects.effects(tape.events(after=after))
+        return answer({"count": found.count, "told": effects.told(found, after=after)})
+
+    async def family(self, http: Request) -> Response:
+        """Where the session comes from and what came of it, as far as the catalog tells."""
+        return answer(await family.of(self._log, asked.session(http)))
+
+    async def _event(self, session: str, seq: int) -> Event:
+        found = await windows.window(self._log, session, seq, seq)
+        if not found.events:
+            raise NotThere(session, seq, (await windows.tip(self._log, session)).seq)
+        return found.events[0]
+
+
+def _row(row: Row) -> dict[str, Any]:
+    fields: dict[str, Any] = msgspec.structs.asdict(row)
+    del fields["tenant"]
+    return fields
+
+
+def _call(call: Any) -> dict[str, Any]:
+    names = ("name", "call_id", "announced_by", "seq", "question", "attempt")
+    about = {name: getattr(call, name) for name in names}
+    return {**about, "arguments": parts.parts(picture.opened(call.arguments), most=40)}
+
+
+def _word(text: str | None, words: tuple[str, ...]) -> str | None:
+    if text and text not in words:
+        raise BadRequest(f"one of {', '.join(words)}")
+    return text or None
+
+
+def _cursor(text: str | None) -> Cursor | None:
+    if not text:
+        return None
+    activity, _, session = text.partition(".")
+    if not (activity.isascii() and activity.isdigit()) or not session:
+        raise BadRequest("after takes what an earlier page named")
+    return Cursor(int(activity), session)
+
+
+def _test(what: str, words: str) -> Test:
+    match what:
+        case "error":
+            return choice.is_error
+        case "tool":
+            return choice.is_tool_call
+        case "turn":
+            return lambda event: event.type in timeline.TURNS
+        case "words" if 0 < len(words) <= MOST_WORDS:
+            wanted = pattern(words)
+            return lambda event: choice.holds(event, wanted)
+        case _:
+            raise BadRequest("what is error, tool, turn, or words with some words")

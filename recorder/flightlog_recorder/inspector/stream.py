@@ -1,0 +1,96 @@
+"""A session as it goes on: server-sent events that say where its log ends now."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from flightlog import BusUnavailable, FlightlogError, Log
+from flightlog.bus.protocol import Message
+from flightlog.reading.chain import Head
+from flightlog_recorder.inspector import asked
+from flightlog_recorder.inspector import window as windows
+from flightlog_recorder.replay.source import Damage, Rewound
+
+LOOK_FIRST, LOOK_MOST = 0.02, 1.0  # seconds between looks: a replica lags, a hint may be lost
+ALIVE = 15.0  # seconds without news after which a line says that we are still there
+RETRY = 1_000  # milliseconds until the page asks again
+
+
+class Live:
+    """Streams that end when the page goes, or the inspector does."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._stopping = asyncio.Event()
+
+    def routes(self) -> list[Route]:
+        """The one stream."""
+        return [Route("/api/sessions/{session}/live", asked.told(self.live))]
+
+    def stop(self) -> None:
+        """End every stream."""
+        self._stopping.set()
+
+    async def live(self, http: Request) -> Response:
+        """Say where the log ends, now and whenever that changes."""
+        session = asked.session(http)
+        head = await windows.tip(self._log, session)
+        return StreamingResponse(self._told(session, head), media_type="text/event-stream")
+
+    async def _told(self, session: str, head: Head) -> AsyncIterator[bytes]:
+        yield f"retry: {RETRY}\n\n".encode() + _news({"last": head.seq})
+        async with self._log.watch(session) as hints:
+            quiet = 0.0
+            while not self._stopping.is_set():
+                heard = await self._heard(hints)
+                quiet += LOOK_MOST
+                now, news = await self._looked(session, head, patiently=heard)
+                if news is not None or quiet >= ALIVE:
+                    head, quiet = now, 0.0
+                    yield _news(news) if news else b": still here\n\n"
+                if news is not None and news.get("over"):
+                    return
+
+    async def _looked(
+        self, session: str, head: Head, *, patiently: bool
+    ) -> tuple[Head, dict[str, object] | None]:
+        """Where the log ends now, and what is to be told about it."""
+        pause = LOOK_FIRST
+        while True:
+            try:
+                now = await windows.behind(self._log, session, head)
+            except Rewound:
+                now = await windows.tip(self._log, session)
+                return now, {"last": now.seq, "rewound": True}
+            except (BusUnavailable, Damage) as exc:
+                await asyncio.sleep(LOOK_MOST)
+                return head, {"last": head.seq, "trouble": str(exc)}
+            except FlightlogError as exc:
+                return head, {"last": head.seq, "trouble": str(exc), "over": True}
+            if now.seq != head.seq:
+                return now, {"last": now.seq}
+            if not patiently or pause > LOOK_MOST:
+                return head, None
+            await asyncio.sleep(pause)
+            pause *= 2
+
+    async def _heard(self, hints: "asyncio.Queue[Message]") -> bool:
+        """Wait for a hint, but not for ever: hints may be lost. Whether one came."""
+        hint = asyncio.ensure_future(hints.get())
+        stop = asyncio.ensure_future(self._stopping.wait())
+        try:
+            await asyncio.wait((hint, stop), timeout=LOOK_MOST, return_when=asyncio.FIRST_COMPLETED)
+            while not hints.empty():
+                hints.get_nowait()
+            return hint.done()
+        finally:
+            hint.cancel()
+            stop.cancel()
+
+
+def _news(value: object) -> bytes:
+    return f"data: {json.dumps(value)}\n\n".encode()
