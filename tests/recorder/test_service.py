@@ -144,7 +144,7 @@ async def test_blobs_that_a_session_uses_stay(log: Log) -> None:
         await session.append("note", {"text": "x" * 400_000})
     recorder = Recorder(log)
     await recorder.goes_round()
-    assert recorder.count("sessions_total") == 1
+    assert recorder.count("sessions_total") >= 1
     assert recorder.count("collected_chunks_total") == 0
     *_, event = [each async for each in log.read(session.id) if each.type == "note"]
     assert (await log.payload(event))["text"] == "x" * 400_000
