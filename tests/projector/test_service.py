@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flightlog.cache.shelf import Shelf
 from flightlog_projector.projector import Projector
 from tests.projector.conftest import (
     Child,
@@ -177,9 +178,9 @@ async def test_a_users_projection_is_run_by_the_service(world: World, tmp_path: 
     child = await spawn(env)
     await world.put(session(1), *log(1, length=120))
     await world.reaches(session(1), 120)
-    value = await world.store.snapshot("acme", session(1), "count", 1)
-    assert value is not None
-    assert value.endswith(b"\n120")
+    held = await Shelf(world.store, "acme", session(1), "count", 1).load()
+    assert held.snapshot is not None
+    assert held.snapshot.cut.state == b"120"
     await all_quiet(world)
     child.process.send_signal(signal.SIGTERM)
     await ended(child)
