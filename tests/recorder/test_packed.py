@@ -2,25 +2,19 @@
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from flightlog.blobs.zstd import library as zstd
 from flightlog_recorder.importer import BadTranscript, grew_from, keys, packed, read_codex
 from tests.recorder.rollouts import DATA
 
-needs_zstd = pytest.mark.skipif(
-    packed._zstd is None, reason="no zstd: neither Python 3.14 nor backports.zstd"
-)
-
 
 def archive(path: Path, content: bytes) -> Path:
-    zstd: Any = packed._zstd
     path.write_bytes(zstd.compress(content))
     return path
 
 
-@needs_zstd
 def test_an_archive_is_the_same_session_as_the_plain_file(tmp_path: Path) -> None:
     plain = DATA / "tools.jsonl"
     file = archive(tmp_path / "tools.jsonl.zst", plain.read_bytes())
@@ -30,14 +24,12 @@ def test_an_archive_is_the_same_session_as_the_plain_file(tmp_path: Path) -> Non
     assert grew_from(file, size=found.size, hash=found.hash)
 
 
-@needs_zstd
 def test_the_plain_file_beside_an_archive_wins(tmp_path: Path) -> None:
     file = archive(tmp_path / "r.jsonl.zst", (DATA / "flat.jsonl").read_bytes())
     shutil.copy(DATA / "tools.jsonl", tmp_path / "r.jsonl")
     assert read_codex(file).source_id == "0199-tools"
 
 
-@needs_zstd
 @pytest.mark.parametrize("cut", [0, 3, 40, -1])
 def test_a_damaged_archive_is_refused(tmp_path: Path, cut: int) -> None:
     file = archive(tmp_path / "r.jsonl.zst", (DATA / "tools.jsonl").read_bytes())
@@ -49,7 +41,6 @@ def test_a_damaged_archive_is_refused(tmp_path: Path, cut: int) -> None:
         read_codex(file)
 
 
-@needs_zstd
 def test_an_archive_that_unpacks_without_end_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,14 +48,4 @@ def test_an_archive_that_unpacks_without_end_is_refused(
     file = archive(tmp_path / "r.jsonl.zst", bytes(64 << 20))
     assert file.stat().st_size < 10_000
     with pytest.raises(BadTranscript, match="it unpacks to more than 4,194,304 bytes"):
-        read_codex(file)
-
-
-def test_without_zstd_an_archive_is_refused_with_the_way_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(packed, "_zstd", None)
-    file = tmp_path / "r.jsonl.zst"
-    file.write_bytes(b"anything")
-    with pytest.raises(BadTranscript, match="try: zstd -d"):
         read_codex(file)

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from backports import zstd
 
 from flightlog import (
     Blob,
@@ -19,8 +18,8 @@ from flightlog import (
     TooLarge,
     connect,
 )
-from flightlog.blobs import zstd_frame
 from flightlog.blobs.blob import Blobs
+from flightlog.blobs.zstd import compress, library
 from flightlog.bus.answer import Acked
 from flightlog.bus.nats_bus import NatsBus, connect_bus
 from flightlog.bus.protocol import Outgoing
@@ -149,16 +148,18 @@ async def spilled(log: Log) -> tuple[str, Blob]:
 
 
 def bomb(size: int) -> bytes:
-    return zstd.compress(bytes(size))
+    return library.compress(bytes(size))
 
 
 def undeclared(size: int, window_log: int) -> bytes:
-    compressor = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: window_log})
+    compressor = library.ZstdCompressor(
+        options={library.CompressionParameter.window_log: window_log}
+    )
     return compressor.compress(bytes(size)) + compressor.flush()
 
 
 DAMAGE: dict[str, tuple[bytes, str]] = {
-    "another content": (zstd_frame.pack(b"another"), "another digest"),
+    "another content": (compress(b"another"), "another digest"),
     "no frame": (b"garbage", "no zstd frame"),
     "a cut frame": (bomb(1000)[:-2], "zstd frame"),
     "two frames": (bomb(10) + bomb(10), "one whole zstd frame"),

@@ -1,13 +1,13 @@
 """Transcripts that were archived with zstd: read as the bytes that were packed."""
 
-import importlib
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import BinaryIO, cast
 
-from flightlog_recorder.importer.errors import BadTranscript
+from flightlog.blobs.zstd import library as zstd
 
 SUFFIX = ".zst"
 MOST = 1 << 30  # bytes that a file may unpack to: a few KB can say that they are petabytes
+FAULTS = (EOFError, zstd.ZstdError)  # what reading a damaged archive raises
 
 
 def unpacked(path: Path) -> Path:
@@ -17,27 +17,5 @@ def unpacked(path: Path) -> Path:
 
 
 def opened(path: Path) -> BinaryIO:
-    """Open a transcript for reading; raises `OSError`, and `BadTranscript` if zstd is not here."""
-    if path.suffix != SUFFIX:
-        return path.open("rb")
-    if _zstd is None:
-        why = "it is packed with zstd, which needs Python 3.14 or backports.zstd; try: zstd -d"
-        raise BadTranscript(path, why)
-    return cast("BinaryIO", _zstd.open(path, "rb"))
-
-
-def faults() -> tuple[type[Exception], ...]:
-    """What reading a damaged archive raises."""
-    return (EOFError,) if _zstd is None else (EOFError, _zstd.ZstdError)
-
-
-def _found() -> Any:
-    for name in ("compression.zstd", "backports.zstd"):
-        try:
-            return importlib.import_module(name)
-        except ImportError:
-            continue
-    return None
-
-
-_zstd = _found()
+    """Open a transcript for reading; raises `OSError`."""
+    return cast("BinaryIO", zstd.open(path, "rb")) if path.suffix == SUFFIX else path.open("rb")

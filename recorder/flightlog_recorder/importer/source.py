@@ -68,7 +68,7 @@ def identify(path: Path) -> FileId:
         raise BadTranscript(path, "there is no such file") from exc
     except OSError as exc:
         raise BadTranscript(path, f"it cannot be read ({exc.strerror})") from exc
-    except packed.faults() as exc:
+    except packed.FAULTS as exc:
         raise BadTranscript(path, "its zstd archive is damaged or cut off") from exc
     if not size:
         raise BadTranscript(path, "it is empty")

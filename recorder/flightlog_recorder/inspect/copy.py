@@ -5,7 +5,7 @@ from typing import IO, Literal
 import msgspec
 from msgspec import Struct
 
-from flightlog.blobs import held, zstd_frame
+from flightlog.blobs import held, zstd
 from flightlog.blobs.blob import Blobs
 from flightlog.bus.protocol import Bus
 from flightlog.errors import (
@@ -124,7 +124,7 @@ class _Places:
 
     def put(self, session: str, digest: str, content: bytes) -> None:
         """A chunk's line, as docs/wire.md describes it."""
-        line = ChunkLine(session_id=session, digest=digest, frame=zstd_frame.pack(content))
+        line = ChunkLine(session_id=session, digest=digest, frame=zstd.compress(content))
         self._file.write(msgspec.json.encode(line) + b"\n")
 
     def back_to(self, seq: int) -> None:

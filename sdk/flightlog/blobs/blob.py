@@ -8,7 +8,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from typing import BinaryIO
 
 from flightlog import clock
-from flightlog.blobs import zstd_frame
+from flightlog.blobs import zstd
 from flightlog.bus.answer import Acked, Conflict, Full, Oversized
 from flightlog.bus.patience import ANSWER_TIMEOUT, pause
 from flightlog.bus.protocol import Bus, Message, Outgoing
@@ -98,7 +98,7 @@ class Blobs:
         """
         if digest in self._stored:
             return
-        message = Outgoing(zstd_frame.pack(content), {})
+        message = Outgoing(zstd.compress(content), {})
         until = None if self._deadline is None else clock.elapsed() + self._deadline
         attempt, expected = 0, 0
         while attempt == 0 or until is None or clock.elapsed() < until:
@@ -188,7 +188,7 @@ class Blobs:
         if message is None:
             raise BlobMissing(self.session, digest)
         try:
-            content = zstd_frame.unpack(message.body)
+            content = zstd.decompress(message.body, most=chunk.SIZE)
         except ValueError as exc:
             raise BlobCorrupt(self.session, digest, str(exc)) from exc
         if chunk.digest_of(content) != digest:
