@@ -12,7 +12,7 @@ from flightlog.blobs import held
 from flightlog.blobs.held import Held
 from flightlog.calls import Calls, CallState
 from flightlog.lineage import Lineage
-from flightlog.messages import providers, view
+from flightlog.messages import providers, values, view
 from flightlog.messages.provider import Provider
 from flightlog.messages.segment import Entries
 from flightlog.names import Names
@@ -134,7 +134,7 @@ class SessionState(Struct, frozen=True, kw_only=True):
         """
         form = providers.get(self.provider if provider is None else provider)
         with _uncollected():
-            found = view.messages(self.entries, form, self._told)
+            found = values.of(self.entries, form, self._told)
         if found is None:
             found = [carry.unpack(line) for line in self.lines(form)]
         return [message for message in found if isinstance(message, dict)]

@@ -10,8 +10,9 @@ from flightlog import names, state
 from flightlog.cache import cut as cuts
 from flightlog.cache import piece, session_cut
 from flightlog.cache.cut import FAN, Cut, Cutter, Known, Long
-from flightlog.messages import segment
+from flightlog.messages import providers, segment
 from flightlog.state import SessionState
+from flightlog.wire import carry
 from tests.sdk.tale import Tale, begun
 from tests.sdk.wild import tales
 
@@ -127,3 +128,26 @@ def test_a_missing_piece_is_an_error_and_no_other_state() -> None:
         left = {each: raw for each, raw in good.pieces.items() if each != name}
         with pytest.raises(LookupError):
             session_cut.join(Cut(good.state, good.roots, left))
+
+
+@given(tales(most=60, careless=True))
+@settings(max_examples=100, deadline=None)
+def test_a_state_that_comes_back_has_the_messages_that_its_lines_say(tale: Tale) -> None:
+    with pytest.MonkeyPatch.context() as small:
+        small.setattr(segment, "SIZE", 3)
+        found = state.initial()
+        for each in tale.events:
+            found = state.apply(found, each)
+        for name in ("anthropic", "openai-chat"):
+            lines = [carry.unpack(line) for line in found.lines(providers.get(name))]
+            assert again(found).messages(name) == lines
+
+
+def test_a_segment_that_holds_no_entries_does_not_come_back() -> None:
+    tale = begun()
+    for n in range(segment.SIZE):
+        tale.user(f"message {n}")
+    cut = stored(session_cut.cut(tale.state))
+    odd = {name: raw.replace(b'"user"', b'"none"') for name, raw in cut.pieces.items()}
+    with pytest.raises(ValueError, match="Invalid value"):
+        session_cut.join(Cut(cut.state, cut.roots, odd))

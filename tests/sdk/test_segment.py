@@ -2,12 +2,13 @@
 
 import random
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from flightlog.messages.segment import SIZE, Entries, Entry, Said, of
+from flightlog.messages.segment import SIZE, Entries, Entry, Said, Segment, of
 from flightlog.names import Names
 
 COUNTS = st.integers(0, 3 * SIZE + 1)
@@ -69,3 +70,17 @@ def test_names_keep_the_first_record_and_every_older_value() -> None:
     assert found.get("n600") is None
     assert len(found.closed) < 10
     assert all(len(old) == count for old, count in older)
+
+
+def test_a_segment_of_json_is_the_one_that_was_written() -> None:
+    made = of(said(SIZE)).closed[0]
+    read = Segment(Raw(made.written))
+    assert read == made
+    assert msgspec.json.encode(read) == msgspec.json.encode(made)
+    assert read.entries is read.entries
+    assert msgspec.json.decode(msgspec.json.encode(read), type=Segment) == made
+
+
+def test_json_that_is_no_entries_is_told_by_who_reads_it() -> None:
+    with pytest.raises(msgspec.DecodeError):
+        _ = Segment(Raw(b'[{"type":"user"}]')).entries

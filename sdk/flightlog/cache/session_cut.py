@@ -41,7 +41,6 @@ _encode = msgspec.json.Encoder().encode
 _head = msgspec.json.Decoder(_Head)
 _state = msgspec.json.Decoder(SessionState)
 _entry: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
-_entries: msgspec.json.Decoder[tuple[Entry, ...]] = msgspec.json.Decoder(tuple[Entry, ...])
 _result = msgspec.json.Decoder(tuple[Raw])
 _mark = msgspec.json.Decoder(Mark)
 _writers = msgspec.json.Decoder(tuple[tuple[int, int], ...])
@@ -132,12 +131,14 @@ def _known(segment: Segment) -> Known:
 
 def _join_entries(found: Long, cut: Cut) -> Entries:
     closed = tuple([_segment(name, cut) for name in cuts.runs(found, cut)])
+    if closed:
+        _ = closed[-1].entries  # the others are read when they are needed: this tells what fits
     return Entries(closed, tuple([_entry.decode(item) for item in cuts.items(found.tail, cut)]))
 
 
 def _segment(name: str, cut: Cut) -> Segment:
     if piece.is_leaf(name):
-        segment = Segment(_entries.decode(cut.pieces[name]))
+        segment = Segment(Raw(cut.pieces[name]))
     else:
         segment = Segment(tuple([_entry.decode(item) for item in piece.items(name, cut.pieces)]))
     vars(segment)["piece"] = _found(name, cut)

@@ -95,16 +95,9 @@ def native(entry: Entry) -> Shown:
             case Sent():
                 return _sent(carry.shown(entry.message))
             case Said():
-                content = _decode(entry.content)
-                if turn.are_words(content):
-                    return _words("user", content)
-                return _written("user", _said(carry.as_shown(content, entry.content)))
+                return _written("user", _said(carry.shown(entry.content)))
             case Answer():
-                message = _decode(entry.message)
-                content = message.get("content") if isinstance(message, dict) else None
-                if turn.are_words(content):
-                    return _words("assistant", content)
-                return _written("assistant", _answered(carry.as_shown(message, entry.message)))
+                return answer(carry.shown(entry.message))
             case Results():
                 return _written("user", [_result(slot) for slot in entry.slots])
     except _UNREADABLE:
@@ -119,8 +112,12 @@ def says_something(content: Raw) -> bool:
     return bool(native(Said(0, content)).messages)
 
 
-def _words(role: str, content: Any) -> Shown:
-    return Shown(({"role": role, "content": content},), words=True)
+def answer(message: Any) -> Shown:
+    """A response, given as a value, as a request takes it."""
+    content = message.get("content") if isinstance(message, dict) else None
+    if turn.are_words(content):
+        return Shown(({"role": "assistant", "content": content},), words=True)
+    return _written("assistant", _answered(message))
 
 
 def _written(role: str, content: Any) -> Shown:

@@ -131,9 +131,14 @@ def native(entry: Entry) -> Shown:
         case Said():
             return _shown({"role": "user", "content": _said(turn.decoded(entry.content))})
         case Answer():
-            return _shown(_answered(_chosen(turn.decoded(entry.message))))
+            return answer(turn.decoded(entry.message))
         case Results():
             return write(Turn("user", tuple([turn.given(slot) for slot in entry.slots])))
+
+
+def answer(message: Any) -> Shown:
+    """A response, given as a value, as a request takes it."""
+    return _shown(_answered(_chosen(message)))
 
 
 def _shown(message: Message) -> Shown:

@@ -72,6 +72,10 @@ class Provider(Protocol):
         """What a person said, results, and this provider's own messages."""
         ...
 
+    def answer(self, message: Any) -> Shown:
+        """This provider's own response, given as a value that holds no marks; it may be kept."""
+        ...
+
     def read(self, message: Raw) -> Turn | None:
         """What this provider's own message says; None for one that says nothing."""
         ...

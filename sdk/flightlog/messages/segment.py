@@ -1,8 +1,10 @@
 """What a context is made of: entries, in segments that old and new states share."""
 
 from collections.abc import Iterable, Iterator
+from typing import cast
 
-from msgspec import Raw, Struct
+import msgspec
+from msgspec import Raw, Struct, field
 
 from flightlog.wire.payload import NULL, Outcome
 
@@ -58,10 +60,38 @@ class Results(Struct, frozen=True, tag="results", gc=False, omit_defaults=True):
 Entry = Sent | Said | Answer | Results
 
 
-class Segment(Struct, frozen=True, dict=True):
-    """`SIZE` entries in a row; never changed, shared by every state that holds them."""
+class Segment(Struct, frozen=True, dict=True, eq=False):
+    """`SIZE` entries in a row; never changed, shared by every state that holds them.
 
-    entries: tuple[Entry, ...]
+    `held` are the entries, or their JSON: it is read when somebody asks for them.
+    """
+
+    held: tuple[Entry, ...] | Raw = field(name="entries")
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The entries. Raises `msgspec.DecodeError` for JSON that is none."""
+        if isinstance(self.held, tuple):
+            return self.held
+        known = vars(self)
+        if "entries" not in known:
+            known["entries"] = _read(self.held)
+        return cast("tuple[Entry, ...]", known["entries"])
+
+    @property
+    def written(self) -> Raw | bytes:
+        """The entries as JSON."""
+        return _encode(self.held) if isinstance(self.held, tuple) else self.held
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Segment) and self.entries == other.entries
+
+    def __hash__(self) -> int:
+        return hash(self.entries)
+
+
+_read = msgspec.json.Decoder(tuple[Entry, ...]).decode
+_encode = msgspec.json.Encoder().encode
 
 
 class Entries(Struct, frozen=True):

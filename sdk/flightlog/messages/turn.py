@@ -7,6 +7,7 @@ from msgspec import Raw, Struct
 
 from flightlog.messages.segment import Slot
 from flightlog.wire import carry, stand_in
+from flightlog.wire.stand_in import BEGIN
 
 PENDING = "This call has no result yet."
 NOTHING = "The tool returned nothing."
@@ -82,18 +83,14 @@ def content(value: Any) -> tuple[Content, ...]:
 def are_words(content: Any) -> bool:
     """Whether it is text that every provider takes as it is: nearly all content is."""
     if not isinstance(content, list):
-        return isinstance(content, str) and _is_plain(content)
+        return isinstance(content, str) and bool(content.strip()) and BEGIN not in content
     for block in content:  # all() with a generator would take a fifth of the decoding's time
         if not isinstance(block, dict) or len(block) != 2 or block.get("type") != "text":
             return False
         text = block.get("text")
-        if not isinstance(text, str) or not _is_plain(text):
+        if not isinstance(text, str) or not text or text.isspace() or BEGIN in text:
             return False
     return bool(content)
-
-
-def _is_plain(text: str) -> bool:
-    return text != "" and not text.isspace() and stand_in.BEGIN not in text
 
 
 def is_block(value: object) -> bool:

@@ -1,7 +1,7 @@
-"""A context as the messages of a provider: as values, or as the lines that edits count."""
+"""A context as the messages of a provider: the lines that a request's edits count."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Sequence
+from typing import cast
 
 import msgspec
 from msgspec import Raw, Struct
@@ -11,12 +11,10 @@ from flightlog.messages import anthropic, providers
 from flightlog.messages.provider import MOST_ID, MOST_NAME, Provider, Shown, fitting
 from flightlog.messages.segment import Answer, Entries, Entry, Results, Segment, Sent
 from flightlog.messages.turn import Asked, Given, Part, Turn
-from flightlog.wire import carry
 
 MADE = -1  # the place of a line that no entry is written as
 
 Placed = tuple[int, bytes]  # the index of a line's entry, or MADE, and the line
-Message = dict[str, Any]
 
 _encode = msgspec.json.Encoder().encode
 
@@ -76,35 +74,6 @@ def _fitted_part(part: Part) -> Part:
 def says_something(content: Raw) -> bool:
     """Whether there is anything to answer in what a user says."""
     return anthropic.says_something(content)
-
-
-def messages(
-    entries: Entries, provider: Provider, told: Callable[[bytes], Any]
-) -> list[Any] | None:
-    """The messages as new values; None when some of them are made up, as only `lines` does that.
-
-    `told` reads a line. Nearly all messages hold no mark, so that they are what was decoded.
-    """
-    found, due = list[Any](), tuple[str, ...]()
-    try:
-        for entry in entries:
-            each = shown(entry, provider)
-            if not each.messages:
-                continue
-            if not _fits(each, due):
-                return None
-            if not found:
-                found += [told(line) for line in provider.opening(_encode(each.messages[0]))]
-            due = each.asks
-            found += each.messages if each.words else [_told(m, told) for m in each.messages]
-    except RecursionError:
-        return None
-    return None if due else found
-
-
-def _told(message: Message, told: Callable[[bytes], Any]) -> Any:
-    line = _encode(message)
-    return told(line) if carry.is_marked(line) else message
 
 
 def lines(entries: Entries, provider: Provider) -> list[bytes]:
@@ -171,13 +140,14 @@ def _open_after(found: Iterable[Written], due: tuple[str, ...]) -> tuple[str, ..
     for each in found:
         if not each.lines:
             continue
-        if not _fits(each, due):
+        if not fits(each, due):
             return None
         due = each.asks
     return due
 
 
-def _fits(each: Shown | Written, due: Sequence[str]) -> bool:
+def fits(each: Shown | Written, due: Sequence[str]) -> bool:
+    """Whether an entry gives the results that are due, and no others."""
     return each.gives == due or sorted(each.gives) == sorted(due)
 
 
@@ -186,7 +156,7 @@ def _placed(found: Sequence[Written], provider: Provider) -> list[Placed]:
     for at, each in enumerate(found):
         if not each.lines:
             continue
-        if _fits(each, due):
+        if fits(each, due):
             placed += [(at, line) for line in each.lines]
         else:
             own = set(each.lines)

@@ -56,9 +56,10 @@ def unpack(raw: msgspec.Raw | bytes) -> Any:
         raise InvalidEvent(f"its payload cannot be read ({type(exc).__name__})") from None
 
 
-def is_marked(raw: bytes) -> bool:
+def is_marked(raw: msgspec.Raw | bytes) -> bool:
     """Whether there may be more in JSON made by us than its values: marks, or stand-ins."""
-    return _MARK in raw or stand_in.BEGIN_BYTES in raw
+    found = bytes(raw)
+    return _MARK in found or stand_in.BEGIN_BYTES in found
 
 
 def shown(raw: msgspec.Raw | bytes) -> Any:
@@ -67,11 +68,7 @@ def shown(raw: msgspec.Raw | bytes) -> Any:
     Text that lies in a blob becomes what stands in for it; other marks stay as they are. Raises
     `msgspec.DecodeError` or `UnicodeDecodeError`.
     """
-    return as_shown(_decode(raw), raw)
-
-
-def as_shown(value: Any, raw: msgspec.Raw | bytes) -> Any:
-    """The value that such JSON was decoded to, for a provider."""
+    value = _decode(raw)
     return _replaced(value) if _MARK in bytes(raw) else value
 
 

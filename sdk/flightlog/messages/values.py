@@ -1,0 +1,93 @@
+"""A context as the messages of a provider, as new values: what a harness passes to a model.
+
+A segment is decoded at once, and nearly all that was said in it is a message as it stands.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from flightlog.messages import turn, view
+from flightlog.messages.provider import Provider, Shown
+from flightlog.messages.segment import Entries, Results, Segment, Sent
+from flightlog.wire import carry
+
+Message = dict[str, Any]
+
+
+class _Said(Struct, tag="user", gc=False):
+    """`segment.Said`, its content as a value."""
+
+    content: Any
+
+
+class _Answer(Struct, tag="assistant", gc=False):
+    """`segment.Answer`, its message as a value."""
+
+    message: Any
+    provider: str = "anthropic"
+
+
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(list[_Said | _Answer | Results | Sent]).decode
+
+
+def of(entries: Entries, provider: Provider, told: Callable[[bytes], Any]) -> list[Any] | None:
+    """The messages; None when some of them are made up, as only `view.lines` does that.
+
+    `told` reads a line that holds marks.
+    """
+    found, due = list[Any](), tuple[str, ...]()
+    try:
+        for each in _all(entries, provider):
+            if not each.messages:
+                continue
+            if (due or each.gives) and not view.fits(each, due):
+                return None
+            if not found:
+                found += [told(line) for line in provider.opening(_encode(each.messages[0]))]
+            due = each.asks
+            found += each.messages if each.words else [_told(m, told) for m in each.messages]
+    except RecursionError:
+        return None
+    return None if due else found
+
+
+def _told(message: Message, told: Callable[[bytes], Any]) -> Any:
+    line = _encode(message)
+    return told(line) if carry.is_marked(line) else message
+
+
+def _all(entries: Entries, provider: Provider) -> Iterator[Shown]:
+    for segment in entries.closed:
+        yield from _of_segment(segment, provider)
+    yield from _of_segment(Segment(entries.tail), provider)
+
+
+def _of_segment(segment: Segment, provider: Provider) -> Iterator[Shown]:
+    try:
+        spoken = _decode(segment.written)
+    except _UNREADABLE:
+        yield from [view.shown(entry, provider) for entry in segment.entries]
+        return
+    for at, each in enumerate(spoken):
+        if isinstance(each, _Said) and turn.are_words(each.content):
+            yield Shown(({"role": "user", "content": each.content},), words=True)
+        elif isinstance(each, _Answer) and each.provider == provider.NAME:
+            made = provider.answer(each.message)
+            as_it_is = made.words or not _is_marked(segment)
+            yield made if as_it_is else view.shown(segment.entries[at], provider)
+        elif isinstance(each, Results | Sent):
+            yield view.shown(each, provider)
+        else:
+            yield view.shown(segment.entries[at], provider)
+
+
+def _is_marked(segment: Segment) -> bool:
+    known = vars(segment)
+    if "marked" not in known:
+        known["marked"] = carry.is_marked(segment.written)
+    return bool(known["marked"])
