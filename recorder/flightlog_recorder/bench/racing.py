@@ -19,6 +19,7 @@ from flightlog_recorder.bench.row import Row, spread
 RACER = "flightlog_recorder.bench.racer"
 KEY = "race"
 BEATEN = 1.0  # target, at most
+_BESIDE = {"CPU": "cpu", "imports": "imports"}  # what a lap tells beside its time
 _PEERS = {"jsonl": "JSONL, json module", "sqlite": "openai-agents' SQLiteSession"}
 
 
@@ -37,9 +38,7 @@ async def rows(bed: Bed) -> AsyncIterator[Row]:
 def _row(bed: Bed, peer: str, ours: list[Any], theirs: list[Any] | None) -> Row:
     took = [lap["seconds"] for lap in ours]
     floor = [lap["seconds"] for lap in theirs or ()]
-    imports = f"imports {1000 * median(lap['imports'] for lap in ours):.0f} ms"
-    if theirs:
-        imports += f" by {1000 * median(lap['imports'] for lap in theirs):.0f} ms"
+    beside = [f"{name} {_by(key, ours, theirs)} ms" for name, key in _BESIDE.items()]
     return Row(
         name=f"resume of {bed.sizes.messages:,} messages, new process",
         unit="ms",
@@ -49,7 +48,14 @@ def _row(bed: Bed, peer: str, ours: list[Any], theirs: list[Any] | None) -> Row:
         ratio=median(a / b for a, b in zip(took, floor, strict=True)) if floor else None,
         target=BEATEN if floor else None,
         at_most=True,
-        note=f"{imports}, {spread(took)}",
+        note=", ".join([*beside, spread(took)]),
+    )
+
+
+def _by(key: str, ours: list[Any], theirs: list[Any] | None) -> str:
+    """Ours by theirs, in ms."""
+    return " by ".join(
+        f"{1000 * median(lap[key] for lap in each):.0f}" for each in (ours, theirs) if each
     )
 
 
