@@ -13,7 +13,7 @@ from flightlog import Log
 from flightlog.wire import carry
 from flightlog.wire import subject as names
 from flightlog_recorder.embedded import Servers
-from tests.handmade import SESSION, chain, follow, takeover
+from tests.handmade import SESSION, chain, follow, takeover, tombstone
 from tests.recorder.batches import write_batches
 from tests.recorder.inspected import Client, inspected
 from tests.recorder.recorded import project, talk, write
@@ -300,3 +300,48 @@ async def test_an_event_of_a_type_nobody_knows_is_shown_raw(log: Log, client: Cl
     assert event["event"]["type"] == HOSTILE
     assert carry.MARK in {part["name"] for part in event["payload"]["lines"]}
     assert (await client.get(f"/api/sessions/{session}/states/1")).status == 200
+
+
+async def test_marks_say_where_to_look(log: Log, client: Client) -> None:
+    model = Model(asks(("t1", "add", {"x": 1})), RuntimeError("overloaded"))
+    async with log.session(key="k") as session:
+        await session.user_message("add")
+        request = {"model": "m", "messages": session.state.messages()}
+        await session.model_call(request, call=model)
+        [call] = session.state.next.calls  # type: ignore[union-attr]
+        await session.tool_call(call, run=lambda x: x / 0)
+        request = {"model": "m", "messages": session.state.messages()}
+        with pytest.raises(RuntimeError):
+            await session.model_call(request, call=model)
+    found = (await client.get(f"/api/sessions/{session.id}/marks")).json
+    assert found["marks"] == [[2, "turn"], [6, "error"], [8, "error"]]
+
+
+async def test_forks_imports_and_what_is_not_a_session_yet_have_an_end_or_none(
+    log: Log, client: Client
+) -> None:
+    source = await long(log, 1_500)
+    fork = await log.fork(source, at=1_200)
+    assert (await client.get(f"/api/sessions/{fork}")).json["last"] == 1_201
+    path = f"/api/sessions/{fork}/events?first=1150&last=1300"
+    rows = (await client.get(path)).json["rows"]
+    assert [row["seq"] for row in rows] == list(range(1_150, 1_202))
+    half = names.mint()
+    await write(log, half, chain(3, session=half), part="base")
+    for page in ("", "/events", "/events/1", "/states/1", "/export", "/live", "/marks"):
+        assert (await client.get(f"/api/sessions/{half}{page}")).status == 404, page
+    gone = names.mint()
+    await write(log, gone, [*chain(3, session=gone), tombstone(session=gone)])
+    for page in ("", "/events", "/events/1", "/states/1", "/export", "/live", "/marks"):
+        assert (await client.get(f"/api/sessions/{gone}{page}")).status == 410, page
+
+
+async def test_children_are_in_the_family_of_who_called_them(log: Log, client: Client) -> None:
+    async with log.session(key="parent") as parent, parent.child(name="helper") as child:
+        await child.user_message("help")
+        ids = {parent.id, child.id}
+    for each in ids:
+        await project(log, each)
+    members = (await client.get(f"/api/sessions/{child.id}/family")).json["members"]
+    assert {each["session"] for each in members} == ids
+    assert next(each for each in members if each["session"] == child.id)["how"] == "child"

@@ -9,7 +9,6 @@ from starlette.routing import Route
 
 from flightlog.cache import catalog, floor
 from flightlog.cache.catalog import Cursor, Row
-from flightlog.event import Event
 from flightlog_recorder.inspect.overview import undecided
 from flightlog_recorder.inspector import asked, family, parts, timeline
 from flightlog_recorder.inspector import window as windows
@@ -17,11 +16,12 @@ from flightlog_recorder.inspector.asked import BadRequest, answer
 from flightlog_recorder.inspector.desk import Desk
 from flightlog_recorder.replay import choice, effects, picture, request, summary
 from flightlog_recorder.replay.choice import pattern
-from flightlog_recorder.replay.tape import NotThere, Test
+from flightlog_recorder.replay.tape import Test
 
 PAGE = 100  # sessions
 MOST_ROWS = 500  # events of one window
 LEAD = 64  # events before a window that tell what is under way in it
+MOST_MARKED = 200_000  # events that are read to mark the way through a session
 MOST_WORDS = 200  # characters that are searched for
 
 LABEL = "label."  # before a label's name in a query
@@ -44,6 +44,7 @@ class Api:
             f"{of_session}/events/{{seq:int}}/text": self.text,
             f"{of_session}/states/{{seq:int}}": self.state,
             f"{of_session}/requests/{{seq:int}}": self.request,
+            f"{of_session}/marks": self.marks,
             f"{of_session}/find": self.find,
             f"{of_session}/effects": self.effects,
             f"{of_session}/family": self.family,
@@ -92,7 +93,7 @@ class Api:
 
     async def event(self, http: Request) -> Response:
         """One event; long texts are cut."""
-        event = await self._event(asked.session(http), asked.seq(http))
+        event = await self._desk.event(asked.session(http), asked.seq(http))
         about = {
             name: getattr(event, name)
             for name in ("seq", "ts", "type", "parent_seq", "harness_version", "prev", "digest")
@@ -102,7 +103,7 @@ class Api:
 
     async def text(self, http: Request) -> Response:
         """All of a text in a payload, or all of the payload, with what lies in blobs in place."""
-        event = await self._event(asked.session(http), asked.seq(http))
+        event = await self._desk.event(asked.session(http), asked.seq(http))
         value = picture.opened(await self._log.whole(event))
         path = asked.path(http.query_params)
         return asked.plain(parts.text(picture.whole(parts.part(value, path))))
@@ -136,6 +137,15 @@ class Api:
         about = {"upto": found.upto, "digest": found.digest, "exact": found.exact}
         return answer({**about, "request": parts.parts(found.request)})
 
+    async def marks(self, http: Request) -> Response:
+        """Where to look; reads all of the log, so not of one that is very long."""
+        session = asked.session(http)
+        last = (await windows.tip(self._log, session)).seq
+        if last > MOST_MARKED:
+            return answer({"marks": [], "last": last, "whole": False})
+        found = await windows.marked(self._log, session, last)
+        return answer({"marks": found, "last": last, "whole": True})
+
     async def find(self, http: Request) -> Response:
         """The next, or last, event that is asked for, as seen from an event; null without one."""
         session, query = asked.session(http), http.query_params
@@ -158,12 +168,6 @@ class Api:
     async def family(self, http: Request) -> Response:
         """Where the session comes from and what came of it, as far as the catalog tells."""
         return answer(await family.of(self._log, asked.session(http)))
-
-    async def _event(self, session: str, seq: int) -> Event:
-        found = await windows.window(self._log, session, seq, seq)
-        if not found.events:
-            raise NotThere(session, seq, (await windows.tip(self._log, session)).seq)
-        return found.events[0]
 
 
 def _row(row: Row) -> dict[str, Any]:

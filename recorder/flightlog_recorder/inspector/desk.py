@@ -6,7 +6,9 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from flightlog import Log
+from flightlog.event import Event
 from flightlog.state import SessionState
+from flightlog_recorder.inspector import window as windows
 from flightlog_recorder.replay import tape as tapes
 from flightlog_recorder.replay.source import LiveSource
 from flightlog_recorder.replay.tape import Looked, NotThere, Tape
@@ -36,6 +38,17 @@ class Desk:
                 if at > held.tape.last:
                     raise NotThere(session, at, held.tape.last)
             yield held.tape
+
+    async def event(self, session: str, seq: int) -> Event:
+        """An event; found by itself while the tape is not open, or busy. Raises `NotThere`."""
+        held = self._tapes.get(session)
+        if held and held.tape and not held.lock.locked():
+            async with self.tape(session, at=seq) as tape:
+                return await tape.event(seq)
+        found = await windows.window(self.log, session, seq, seq)
+        if not found.events:
+            raise NotThere(session, seq, (await windows.tip(self.log, session)).seq)
+        return found.events[0]
 
     async def now(self, session: str) -> SessionState:
         """The session's state at the end of its log."""

@@ -15,6 +15,7 @@ from flightlog.errors import InvalidEvent
 from flightlog.event import Control, Event
 from flightlog.reading.chain import Head, Part
 from flightlog.wire import subject as names
+from flightlog_recorder.inspector.marks import Mark, Marks
 from flightlog_recorder.replay.source import START, Damage, LiveSource, Rewound
 
 NEAR = 128  # events: reading so many costs less than another step of the bisection
@@ -29,7 +30,11 @@ class Window(Struct, frozen=True):
 
 
 async def window(log: Log, session: str, first: int, last: int) -> Window:
-    """The events from `first` to `last`, as far as there are any."""
+    """The events from `first` to `last`, as far as there are any.
+
+    Raises `NoSuchSession` and `SessionPurged`.
+    """
+    await _last(log.bus, log.tenant, session)
     for head in (await anchor(log.bus, log.tenant, session, before=first), START):
         try:
             return Window(await _between(log, session, head, first, last))
@@ -94,26 +99,28 @@ def _below(message: Message, before: int) -> Event | None:
 
 
 async def _last(bus: Bus, tenant: str, session: str) -> int:
-    """The seq that the last message claims."""
+    """The seq that the last message claims; also tells whether this is a session at all."""
     parts: tuple[Part, Part] = ("live", "base")
     for part in parts:
         subject = names.log_subject(tenant, session, part, prefix=bus.layout.prefix)
         message = await bus.last(bus.layout.stream_of(session), subject)
         if message is not None:
-            return _claimed(message, session)
+            return _claimed(message, session, part)
     raise NoSuchSession(session)
 
 
-def _claimed(message: Message, session: str) -> int:
+def _claimed(message: Message, session: str, part: Part) -> int:
     try:
         found = events.decode(message.body, sequence=message.sequence)
     except InvalidEvent:
         return BEHIND
     match found:
-        case Event(seq=seq):
-            return seq
-        case Control(type="tombstone"):
+        case Control(type="tombstone") if part == "live":
             raise SessionPurged(session)
+        case Event(seq=seq) if part == "live":
+            return seq
+        case Event() | Control(type="tombstone"):
+            raise NoSuchSession(session, "its base is not sealed: a fork or import is not done")
         case _:
             return BEHIND
 
@@ -133,6 +140,22 @@ async def _between(log: Log, session: str, head: Head, first: int, last: int) ->
             if stretch.head.seq >= last:
                 break
     return found
+
+
+async def marked(log: Log, session: str, last: int) -> list[tuple[int, Mark]]:
+    """The marks of the whole session, up to its damage if there is one."""
+    source, marks = LiveSource(log, session), Marks(last)
+    while True:
+        try:
+            async with aclosing(source.stretches(START)) as stretches:
+                async for stretch in stretches:
+                    marks.take(stretch.events)
+        except Rewound:
+            marks = Marks(last)
+        except Damage:
+            return marks.found()
+        else:
+            return marks.found()
 
 
 async def _as_far_as_it_goes(log: Log, session: str, first: int, last: int) -> Window:

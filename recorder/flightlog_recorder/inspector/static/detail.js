@@ -5,6 +5,7 @@ import { fill, h, shown } from "./dom.js";
 import { partsOf } from "./parts.js";
 import { number, plural, size } from "./words.js";
 
+const SLOW = 500; // milliseconds until it is said that a state takes its time
 const SETTLE = 70; // milliseconds that a place must stay before its state is asked for
 
 export class Detail {
@@ -38,6 +39,7 @@ export class Detail {
 
   async load(seq, signal) {
     const event = get(of(this.session, "events", seq), {}, { signal }).then((found) => this.showEvent(found));
+    const slow = setTimeout(() => fill(this.headline, "reading the log \u2026"), SLOW);
     const state = get(of(this.session, "states", seq), {}, { signal }).then((found) => this.showState(found));
     for (const [work, place] of [[event, this.event], [state, this.state]]) {
       try {
@@ -46,6 +48,7 @@ export class Detail {
         if (error.name !== "AbortError") fill(place.body, h("p", { class: "trouble" }, shown(error.message)));
       }
     }
+    clearTimeout(slow);
     if (seq === this.seq) this.element.classList.remove("stale");
   }
 

@@ -43,6 +43,7 @@ export class SessionView {
       "aria-label": "Event",
       oninput: () => this.list.choose(Number(this.scrub.value) - 1, { centre: true }),
     });
+    this.marks = h("div", { class: "marks", "aria-hidden": "true" });
     this.place = h("span", { class: "place" });
     this.about = h("div", { class: "about" });
     this.asks = h("div", { class: "asks" });
@@ -67,7 +68,7 @@ export class SessionView {
       ),
       this.asks,
       this.trouble,
-      h("div", { class: "scrub" }, button("\u2039", () => this.list.move(-1), "Back (k)"), this.scrub, button("\u203a", () => this.list.move(1), "Forward (j)"), this.place),
+      h("div", { class: "scrub" }, button("\u2039", () => this.list.move(-1), "Back (k)"), h("div", { class: "way" }, this.scrub, this.marks), button("\u203a", () => this.list.move(1), "Forward (j)"), this.place),
       h(
         "div",
         { class: "halves" },
@@ -85,6 +86,27 @@ export class SessionView {
     this.list.element.focus({ preventScroll: true });
     this.listen();
     await this.look();
+    await this.mark();
+  }
+
+  // Where something went wrong, along the whole way; drawn once, as it reads all of the log.
+  async mark() {
+    const { marks, last } = await get(of(this.session, "marks"));
+    if (this.closed || last < 2) return;
+    this.marked = { marks, last };
+    this.drawMarks();
+  }
+
+  drawMarks() {
+    if (!this.marked) return;
+    fill(
+      this.marks,
+      this.marked.marks.map(([seq, mark]) => {
+        const tick = h("i", { class: mark });
+        tick.style.insetInlineStart = `${((seq - 1) / Math.max(1, this.last - 1)) * 100}%`;
+        return tick;
+      }),
+    );
   }
 
   tell(row) {
@@ -107,6 +129,7 @@ export class SessionView {
     this.scrub.max = String(last);
     this.list.setCount(last);
     this.showPlace();
+    this.drawMarks();
   }
 
   showPlace() {

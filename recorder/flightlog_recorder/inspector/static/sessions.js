@@ -96,6 +96,7 @@ export class SessionsView {
 
   async start() {
     await this.load();
+    this.list.choose(0);
     this.list.element.focus({ preventScroll: true });
     this.timer = setInterval(() => this.refresh(), REFRESH);
   }
