@@ -5,6 +5,7 @@
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
@@ -31,6 +32,9 @@ MEMORY_NEEDED = 4 << 30  # bytes
 has_room = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > MEMORY_NEEDED
 if "TMPDIR" not in os.environ and has_room:
     tempfile.tempdir = os.environ["TMPDIR"] = str(MEMORY)
+
+# In a shell's background SIGINT is ignored, and so by every process we start: Ctrl-C must work there.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 MakeNats = Callable[..., Server]
 MakeRedis = Callable[..., Server]
