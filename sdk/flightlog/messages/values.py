@@ -3,7 +3,7 @@
 A segment is decoded at once, and nearly all that was said in it is a message as it stands.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -35,12 +35,12 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(list[_Said | _Answer | Results | Sent]).decode
 
 
-def of(entries: Entries, provider: Provider, told: Callable[[bytes], Any]) -> list[Any] | None:
+def of(entries: Entries, provider: Provider, told: Callable[[bytes], Any]) -> list[Message] | None:
     """The messages; None when some of them are made up, as only `view.lines` does that.
 
     `told` reads a line that holds marks.
     """
-    found, due = list[Any](), tuple[str, ...]()
+    found, due = list[Message](), tuple[str, ...]()
     try:
         for each in _all(entries, provider):
             if not each.messages:
@@ -50,15 +50,18 @@ def of(entries: Entries, provider: Provider, told: Callable[[bytes], Any]) -> li
             if not found:
                 found += [told(line) for line in provider.opening(_encode(each.messages[0]))]
             due = each.asks
-            found += each.messages if each.words else [_told(m, told) for m in each.messages]
+            found += each.messages if each.words else _told(each.messages, told)
     except RecursionError:
         return None
     return None if due else found
 
 
-def _told(message: Message, told: Callable[[bytes], Any]) -> Any:
-    line = _encode(message)
-    return told(line) if carry.is_marked(line) else message
+def _told(messages: Sequence[Message], told: Callable[[bytes], Any]) -> list[Message]:
+    """The messages with their marks resolved; what is then none any more is left out."""
+    lines = [_encode(message) for message in messages]
+    pairs = zip(messages, lines, strict=True)
+    found = [told(line) if carry.is_marked(line) else message for message, line in pairs]
+    return [message for message in found if isinstance(message, dict)]
 
 
 def _all(entries: Entries, provider: Provider) -> Iterator[Shown]:
