@@ -33,7 +33,7 @@ has_room = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > MEMOR
 if "TMPDIR" not in os.environ and has_room:
     tempfile.tempdir = os.environ["TMPDIR"] = str(MEMORY)
 
-# In a shell's background SIGINT is ignored, and so by every process we start: Ctrl-C must work there.
+# In a shell's background SIGINT is ignored, also by what we start: Ctrl-C must work there.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 MakeNats = Callable[..., Server]
