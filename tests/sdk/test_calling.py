@@ -361,3 +361,21 @@ async def _die_inside(log: Log, key: str) -> None:
         await started.wait()
     with pytest.raises(Suspended):
         await running
+
+
+async def test_a_start_whose_caller_is_gone_is_under_way_until_its_fate_is_known(
+    nats_server: Server,
+) -> None:
+    async with connect(nats=nats_server.url) as log, log.session() as session:
+        nats_server.pause()
+        calling = asyncio.create_task(session.tool_call("t", {}, call_id="c", run=lambda: 1))
+        await asyncio.sleep(0)
+        calling.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await calling
+        with pytest.raises(CallRefused, match="is being started"):
+            await session.tool_call("t", {}, call_id="c", run=lambda: 1)
+        nats_server.resume()
+        await until(lambda: (call := session.state.call(None, "c")) and call.phase == "done")
+        found = await session.tool_call("t", {}, call_id="c", run=lambda: 1)
+        assert found.outcome == "cancelled"

@@ -70,18 +70,11 @@ class Calling:
         return self
 
     async def _start(self) -> Event:
-        starting, name = self._journal.starting, (self.call.announced_by, self.call.call_id)
-        if name in starting:
+        name = (self.call.announced_by, self.call.call_id)
+        if name in self._journal.starting:
             raise CallRefused(self._journal.session, f"call {self.call.call_id} is being started")
-        starting.add(name)
         cancelled = self._ended("cancelled", CANCELLED_TEXT)
-        try:
-            started = await self._journal.begin(self._started(), cancelled)
-        except Exception:
-            starting.discard(name)  # after a cancellation it stays: the start may still be queued
-            raise
-        starting.discard(name)
-        return started
+        return await self._journal.begin(self._started(), cancelled, name=name)
 
     def _started(self) -> ToolCall:
         call, arguments = self.call, self.arguments

@@ -144,9 +144,17 @@ class Journal:
                 self.stop(self._failed)
             raise
 
-    async def begin(self, payload: Struct, closing: Struct) -> Event:
-        """Append the start of a call. A caller that is cancelled meanwhile leaves it closed."""
+    async def begin(
+        self, payload: Struct, closing: Struct, *, name: Hashable | None = None
+    ) -> Event:
+        """Append the start of a call. A caller that is cancelled meanwhile leaves it closed.
+
+        `name` is among `starting` until what became of the start is known.
+        """
         starting = self._go(self.record(payload))
+        if name is not None:
+            self.starting.add(name)
+            starting.add_done_callback(lambda _: self.starting.discard(name))
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:

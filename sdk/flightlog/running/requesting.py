@@ -73,14 +73,10 @@ class Requesting:
             raise CallRefused(journal.session, "a model call is open already")
         if open_before is not None and not isinstance(journal.state.next, CallModel):
             raise CallRefused(journal.session, "it was answered meanwhile; see what is next")
-        journal.starting.add(_MAIN)
-        try:
-            self._seq = (await self._start()).seq
-        finally:
-            journal.starting.discard(_MAIN)
+        self._seq = (await self._start(_MAIN)).seq
         return self
 
-    async def _start(self) -> Event:
+    async def _start(self, name: str | None = None) -> Event:
         payload = context.refer(
             self._journal.state,
             self.request,
@@ -88,7 +84,8 @@ class Requesting:
             provider=self._provider,
             redact=self._journal.redact,
         )
-        return await self._journal.begin(payload, ModelResponse(error="CancelledError"))
+        failed = ModelResponse(error="CancelledError")
+        return await self._journal.begin(payload, failed, name=name)
 
     async def __aexit__(
         self,
