@@ -13,6 +13,7 @@ import pytest
 from flightlog import BusUnavailable, Log, connect
 from flightlog_recorder.cli.up import default_data
 from tests.recorder.command import Command, Running
+from tests.recorder.inspected import Client
 from tests.recorder.recorded import talk
 from tests.scripted import TENANT, until
 
@@ -62,6 +63,13 @@ async def test_projector_and_recorder_run_beside_the_servers(tmp_path: Path) -> 
     async with up(data):
         for name in ("projector", "recorder"):
             await until(partial(serves, data / f"{name}.log"), timeout=30)
+
+
+async def test_the_inspector_is_served_and_its_address_told(tmp_path: Path) -> None:
+    async with up(tmp_path / "data") as (_, found):
+        address, _, token = found["inspector"].partition("/#token=")
+        client = Client(int(address.rpartition(":")[2]), token)
+        assert (await client.get("/api/sessions")).json["sessions"] == []
 
 
 def serves(log: Path) -> bool:

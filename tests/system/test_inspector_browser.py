@@ -110,6 +110,16 @@ async def test_sessions_are_filtered_and_opened(page: Page, log: Log) -> None:
     await at(page, 9)
 
 
+async def test_an_id_that_the_catalog_does_not_know_is_opened_all_the_same(
+    page: Page, log: Log
+) -> None:
+    session = await talk(log, key="night/1")
+    await page.get_by_label("Key begins with").fill(session)
+    await page.keyboard.press("Enter")
+    await at(page, 9)
+    await expect(page.get_by_role("heading", level=1)).to_have_text("night/1")
+
+
 async def test_one_steps_through_a_session_by_keyboard(page: Page, log: Log) -> None:
     session = await talk(log)
     await opened(page, session, 5)

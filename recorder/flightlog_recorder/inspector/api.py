@@ -24,6 +24,7 @@ LEAD = 64  # events before a window that tell what is under way in it
 MOST_MARKED = 200_000  # events that are read to mark the way through a session
 MOST_WORDS = 200  # characters that are searched for
 
+ABOUT = ("key", "status", "labels", "model")  # of a session, where the catalog has no row
 LABEL = "label."  # before a label's name in a query
 
 
@@ -119,6 +120,7 @@ class Api:
                 "seq": seq,
                 "headline": summary.headline(state),
                 "status": state.status,
+                "about": {name: getattr(state, name) for name in ABOUT},
                 "stored": after.stored,
                 "applied": len(after.applied),
                 "lines": summary.lines(state),

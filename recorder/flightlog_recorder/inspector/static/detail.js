@@ -131,8 +131,8 @@ function changeOf(change) {
     });
     body.push(h("div", { class: "lines" }, lines));
   }
-  if (change.old) body.push(h("div", { class: "removed" }, partsOf(change.old)));
-  if (change.new) body.push(h("div", { class: "added" }, partsOf(change.new)));
+  if (change.old && !isNothing(change.old)) body.push(h("div", { class: "removed" }, partsOf(change.old)));
+  if (change.new && !isNothing(change.new)) body.push(h("div", { class: "added" }, partsOf(change.new)));
   return h("div", { class: `change ${change.kind}` }, pathOf(change), body);
 }
 
@@ -152,6 +152,10 @@ function scalar(parts) {
   const [line] = parts.lines;
   const fits = parts.lines.length === 1 && line.path === undefined && (line.text ?? "").length <= 60 && line.kind !== "object" && line.kind !== "list";
   return fits ? line.text ?? "" : null;
+}
+
+function isNothing({ lines }) {
+  return lines.length === 1 && lines[0].kind === "word" && lines[0].text === "null";
 }
 
 function section(name, title) {

@@ -32,6 +32,8 @@ export class SessionView {
       seen: (first, last) => this.seen(first + 1, last + 1),
     });
     this.element = this.frame();
+    this.looked = () => this.listen();
+    document.addEventListener("visibilitychange", this.looked);
   }
 
   frame() {
@@ -109,7 +111,9 @@ export class SessionView {
     );
   }
 
+  // row: the catalog's, or what the state says where there is none.
   tell(row) {
+    this.row ??= row;
     const labels = Object.entries(row?.labels ?? {});
     const crumbs = document.getElementById("crumbs");
     fill(crumbs, h("bdi", { class: "id" }, shown(this.session)));
@@ -186,7 +190,10 @@ export class SessionView {
 
   // What comes
 
+  // Only while somebody looks: a browser has few connections to one server for all its tabs.
   listen() {
+    this.source?.close();
+    if (document.hidden || this.over) return;
     this.source = new EventSource(of(this.session, "live"));
     this.source.onmessage = (message) => this.heard(JSON.parse(message.data));
     this.source.onopen = () => this.element.classList.remove("deaf");
@@ -195,6 +202,7 @@ export class SessionView {
 
   heard({ last, rewound, trouble, over }) {
     if (trouble) fill(this.trouble, shown(trouble));
+    if (over) this.over = true;
     if (over) this.source.close();
     if (rewound) {
       this.pages.clear();
@@ -227,7 +235,8 @@ export class SessionView {
     const state = await get(of(this.session, "states", this.last));
     if (this.closed) return;
     const used = state.lines.find(([name]) => name === "tokens");
-    fill(this.tokens, used ? shown(`${used[1]} tokens`) : "");
+    if (!this.row) this.tell(state.about);
+    fill(this.tokens, used ? shown(`tokens ${used[1]}`) : "");
     this.status.className = `status ${state.undecided.length ? "asks" : state.status}`;
     fill(this.status, state.undecided.length ? "asks" : state.status);
     fill(this.asks, state.undecided.map((call) => this.question(call)));
@@ -320,6 +329,7 @@ export class SessionView {
 
   close() {
     this.closed = true;
+    document.removeEventListener("visibilitychange", this.looked);
     this.source?.close();
     clearTimeout(this.soon);
     this.list.close();

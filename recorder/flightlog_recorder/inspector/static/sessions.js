@@ -52,7 +52,7 @@ export class SessionsView {
       onchange: () => this.set("waiting", waiting.checked ? "decide" : ""),
     });
     waiting.checked = this.filter.waiting === "decide";
-    this.search = this.field("key", "Key begins with", "key\u2026");
+    this.search = this.field("key", "Key begins with, or a session's id", "key, or id\u2026");
     return h(
       "form",
       { class: "filters", role: "search", onsubmit: (event) => event.preventDefault() },
@@ -64,17 +64,24 @@ export class SessionsView {
     );
   }
 
+  // An id that was typed, or pasted, opens its session; the catalog need not know of it.
+  asked() {
+    const words = this.search.value.trim();
+    if (words.startsWith("sess_")) this.go(`/sessions/${encodeURIComponent(words)}`);
+    else if (this.rows.length === 1) this.opened(0);
+  }
+
   field(name, label, placeholder) {
-    let soon;
     const input = h("input", {
       type: "search",
       "aria-label": label,
       placeholder,
       autocomplete: "off",
       spellcheck: "false",
+      onkeydown: (event) => event.key === "Enter" && this.asked(),
       oninput: () => {
-        clearTimeout(soon);
-        soon = setTimeout(() => this.set(name, input.value.trim()), 200);
+        clearTimeout(this.soon);
+        this.soon = setTimeout(() => this.set(name, input.value.trim()), 200);
       },
     });
     input.value = this.filter[name];
@@ -195,6 +202,7 @@ export class SessionsView {
   }
 
   close() {
+    clearTimeout(this.soon);
     clearInterval(this.timer);
     this.loading?.abort();
     this.list.close();
