@@ -19,6 +19,7 @@ from tests.recorder.inspected import Client, inspected
 from tests.recorder.recorded import project, talk, write
 from tests.scripted import TENANT, Model, asks, payloads, stored
 
+PAGES = ("", "/events", "/events/1", "/states/1", "/changes/1", "/export", "/live", "/marks")
 HOSTILE = "\x1b[31m<script>alert(1)</script>\x00\u202e "
 
 
@@ -100,7 +101,8 @@ async def test_a_session_is_a_timeline_with_the_event_and_the_state_at_each_plac
     assert (shown["name"], shown["x"]) == ("add", "1")
     state = (await client.get(f"/api/sessions/{source}/states/{call['seq']}")).json
     assert state["headline"] == "waiting for 1 tool (add)"
-    changed = {change["path"]: change for change in state["changes"]}
+    changes = (await client.get(f"/api/sessions/{source}/changes/{call['seq']}")).json["changes"]
+    changed = {change["path"]: change for change in changes}
     assert changed['calls["t1 of 4"].phase']["new"]["lines"][0]["text"] == "running"
 
 
@@ -189,7 +191,10 @@ async def test_places_are_found_by_what_is_there(log: Log, client: Client) -> No
     assert (await client.get(f"{find}?what=tool&from=9&back=1")).json["seq"] == 5
     assert (await client.get(f"{find}?what=error&from=1")).json["seq"] is None
     assert (await client.get(f"{find}?what=words&words=it+is+2&from=1")).json["seq"] == 8
-    for bad in ("what=words&words=%28", "what=nothing", "what=tool&from=-1"):
+    assert (await client.get(f"{find}?what=words&words=%28a%2B%29%2B%24&from=1")).json[
+        "seq"
+    ] is None
+    for bad in ("what=words&words=", "what=nothing", "what=tool&from=-1"):
         assert (await client.get(f"{find}?{bad}")).status == 400
 
 
@@ -270,7 +275,7 @@ async def test_an_export_is_the_stored_bodies_as_a_file(log: Log, client: Client
 
 
 async def test_what_is_not_there_is_said_without_a_trace(log: Log, client: Client) -> None:
-    for path in ("", "/events/1", "/states/1", "/export", "/live"):
+    for path in ("", "/events/1", "/states/1", "/changes/1", "/export", "/live"):
         answered = await client.get(f"/api/sessions/sess_nothing{path}")
         assert answered.status == 404
         assert "no session sess_nothing" in answered.error
@@ -328,11 +333,29 @@ async def test_forks_imports_and_what_is_not_a_session_yet_have_an_end_or_none(
     assert [row["seq"] for row in rows] == list(range(1_150, 1_202))
     half = names.mint()
     await write(log, half, chain(3, session=half), part="base")
-    for page in ("", "/events", "/events/1", "/states/1", "/export", "/live", "/marks"):
+    for page in (
+        "",
+        "/events",
+        "/events/1",
+        "/states/1",
+        "/changes/1",
+        "/export",
+        "/live",
+        "/marks",
+    ):
         assert (await client.get(f"/api/sessions/{half}{page}")).status == 404, page
     gone = names.mint()
     await write(log, gone, [*chain(3, session=gone), tombstone(session=gone)])
-    for page in ("", "/events", "/events/1", "/states/1", "/export", "/live", "/marks"):
+    for page in (
+        "",
+        "/events",
+        "/events/1",
+        "/states/1",
+        "/changes/1",
+        "/export",
+        "/live",
+        "/marks",
+    ):
         assert (await client.get(f"/api/sessions/{gone}{page}")).status == 410, page
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -26,6 +27,7 @@ class Live:
     def __init__(self, log: Log) -> None:
         self._log = log
         self._stopping = asyncio.Event()
+        self._entering = asyncio.Lock()  # the first to watch makes the connection for all
 
     def routes(self) -> list[Route]:
         """The one stream."""
@@ -43,7 +45,9 @@ class Live:
 
     async def _told(self, session: str, head: Head) -> AsyncIterator[bytes]:
         yield f"retry: {RETRY}\n\n".encode() + _news({"last": head.seq})
-        async with self._log.watch(session) as hints:
+        async with AsyncExitStack() as stack:
+            async with self._entering:
+                hints = await stack.enter_async_context(self._log.watch(session))
             quiet = 0.0
             while not self._stopping.is_set():
                 heard = await self._heard(hints)

@@ -63,6 +63,10 @@ class Tape:
         page = await self._page(seq)
         return page.events[seq - page.first]
 
+    def is_at_hand(self, seq: int) -> bool:
+        """Whether the event is on a page that is kept: nothing is read for it."""
+        return self._held(seq) is not None
+
     async def state(self, seq: int) -> Looked:
         """The state after the event; 0 is before the first. Raises `NotThere`."""
         place = self._places.before(seq)

@@ -81,7 +81,7 @@ export function askJump(last) {
 export function askSearch(words = "") {
   const input = h("input", { type: "search", required: true, autofocus: true, maxlength: "200", spellcheck: "false" });
   input.value = words;
-  return ask("Search", field("Words, or a regular expression", input), async () => input.value, "Search");
+  return ask("Search", field("Words, in a text, a name or a type", input), async () => input.value, "Search");
 }
 
 export function askFork(session, seq) {

@@ -33,23 +33,37 @@ export class Detail {
     this.asking?.abort();
     this.asking = new AbortController();
     this.element.classList.add("stale");
+    this.element.setAttribute("aria-busy", "true");
     clearTimeout(this.soon);
     this.soon = setTimeout(() => this.load(seq, this.asking.signal), SETTLE);
   }
 
   async load(seq, signal) {
-    const event = get(of(this.session, "events", seq), {}, { signal }).then((found) => this.showEvent(found));
-    const slow = setTimeout(() => fill(this.headline, "reading the log \u2026"), SLOW);
-    const state = get(of(this.session, "states", seq), {}, { signal }).then((found) => this.showState(found));
-    for (const [work, place] of [[event, this.event], [state, this.state]]) {
-      try {
-        await work;
-      } catch (error) {
-        if (error.name !== "AbortError") fill(place.body, h("p", { class: "trouble" }, shown(error.message)));
-      }
-    }
+    const read = (...rest) => get(of(this.session, ...rest), {}, { signal });
+    const slow = setTimeout(() => this.wait(), SLOW);
+    await Promise.all([
+      this.told(this.event, read("events", seq).then((found) => this.showEvent(found))),
+      this.told(this.state, read("states", seq).then((found) => this.showState(found))),
+    ]);
+    if (signal.aborted) return clearTimeout(slow);
+    this.element.classList.remove("stale");
+    // These come last: what is before the event may have to be read from the beginning.
+    await this.told(this.changes, read("changes", seq).then((found) => this.showChanges(found)));
     clearTimeout(slow);
-    if (seq === this.seq) this.element.classList.remove("stale");
+    if (!signal.aborted) this.element.setAttribute("aria-busy", "false");
+  }
+
+  async told(place, work) {
+    try {
+      await work;
+    } catch (error) {
+      if (error.name !== "AbortError") fill(place.body, h("p", { class: "trouble" }, shown(error.message)));
+    }
+  }
+
+  wait() {
+    const place = this.element.classList.contains("stale") ? this.headline : this.changes.body;
+    fill(place, h("span", { class: "note" }, "reading the log \u2026"));
   }
 
   showEvent({ event, size: bytes, payload }) {
@@ -100,8 +114,11 @@ export class Detail {
       h("ol", { class: "context" }, state.context.map((line) => h("li", {}, h("bdi", {}, shown(line.trim()))))),
       h("details", {}, h("summary", {}, "All of the state"), partsOf(state.rest)),
     );
-    const told = state.changes.filter((change) => !change.usual);
-    const usual = state.changes.filter((change) => change.usual).map((change) => change.path);
+  }
+
+  showChanges({ changes }) {
+    const told = changes.filter((change) => !change.usual);
+    const usual = changes.filter((change) => change.usual).map((change) => change.path);
     fill(
       this.changes.body,
       told.length ? told.map(changeOf) : h("p", { class: "facts" }, "nothing but its place"),

@@ -15,6 +15,7 @@ export class List {
     this.seen = seen;
     this.count = 0;
     this.at = -1;
+    this.rows = new Map();
     this.room = h("div", { class: "room" });
     this.element = h(
       "div",
@@ -43,6 +44,7 @@ export class List {
   setCount(count) {
     this.count = count;
     this.room.style.height = `${Math.min(count * this.row, TALLEST)}px`;
+    this.rows.clear();
     this.draw();
   }
 
@@ -82,12 +84,23 @@ export class List {
     });
   }
 
+  // Draw again what is in the rows: it has changed.
+  refresh() {
+    this.rows.clear();
+    this.soon();
+  }
+
   draw() {
     const first = Math.max(0, Math.floor(this.top / this.row) - AROUND);
     const last = Math.min(this.count - 1, Math.ceil((this.top + this.height) / this.row) + AROUND);
-    const rows = [];
-    for (let index = first; index <= last; index++) rows.push(this.drawn(index));
-    fill(this.room, rows);
+    const rows = new Map();
+    for (let index = first; index <= last; index++) {
+      rows.set(index, this.rows.get(index) ?? this.drawn(index));
+    }
+    const same = rows.size === this.rows.size && [...rows.keys()].every((index) => this.rows.has(index));
+    if (!same) fill(this.room, [...rows.values()]);
+    this.rows = rows;
+    for (const [index, row] of rows) this.placed(index, row);
     if (this.at >= first && this.at <= last) {
       this.element.setAttribute("aria-activedescendant", `${this.id}-${this.at}`);
     } else {
@@ -97,7 +110,7 @@ export class List {
   }
 
   drawn(index) {
-    const row = h(
+    return h(
       "div",
       {
         class: "row",
@@ -105,14 +118,18 @@ export class List {
         id: `${this.id}-${index}`,
         "aria-posinset": String(index + 1),
         "aria-setsize": String(this.count),
-        "aria-selected": String(index === this.at),
         "data-index": String(index),
       },
       this.render(index),
     );
+  }
+
+  placed(index, row) {
+    const chosen = String(index === this.at);
+    if (row.getAttribute("aria-selected") !== chosen) row.setAttribute("aria-selected", chosen);
     const shift = this.scale === 1 ? 0 : this.element.scrollTop - this.top;
-    row.style.transform = `translateY(${index * this.row + shift}px)`;
-    return row;
+    const place = `translateY(${index * this.row + shift}px)`;
+    if (row.style.transform !== place) row.style.transform = place;
   }
 
   clicked(event) {

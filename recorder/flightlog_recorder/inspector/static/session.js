@@ -11,7 +11,7 @@ import { number, plural } from "./words.js";
 
 const PAGE = 200; // events that are asked for at a time
 const KEPT = 80; // pages that are kept
-const SOON = 300; // milliseconds that news are gathered for before they are announced
+const SOON = 300; // milliseconds that news, and steps, are gathered for before they are told
 
 export class SessionView {
   constructor(session, seq, go) {
@@ -173,7 +173,7 @@ export class SessionView {
     } finally {
       this.asked.delete(page);
     }
-    if (!this.closed) this.list.soon();
+    if (!this.closed) this.list.refresh();
   }
 
   select(seq) {
@@ -184,8 +184,13 @@ export class SessionView {
   chosen(seq) {
     if (seq < this.last && this.follows) this.setFollow(false);
     this.showPlace();
-    this.go(`/sessions/${encodeURIComponent(this.session)}/${seq}`, { replace: true });
     this.detail.show(seq);
+    clearTimeout(this.linked);
+    this.linked = setTimeout(() => this.link(seq), SOON);
+  }
+
+  link(seq) {
+    this.go(`/sessions/${encodeURIComponent(this.session)}/${seq}`, { replace: true });
   }
 
   // What comes
@@ -332,6 +337,7 @@ export class SessionView {
     document.removeEventListener("visibilitychange", this.looked);
     this.source?.close();
     clearTimeout(this.soon);
+    clearTimeout(this.linked);
     this.list.close();
     this.detail.close();
   }

@@ -126,7 +126,7 @@ export class SessionsView {
     this.list.setCount(this.rows.length);
     this.total.textContent = `${number(this.rows.length)}${this.after ? "+" : ""}`;
     const narrow = Object.values(this.filter).some(Boolean);
-    const none = narrow ? "No session is like that." : "No sessions yet: run an agent, and they appear here.";
+    const none = narrow ? "No session is like that." : [`Tenant ${page.tenant} has no sessions yet: run an agent, and they appear here. `, h("br"), "Another tenant's are shown by flightlog --tenant NAME inspect."];
     const building = page.rebuilding.length ? "The catalog is being rebuilt: sessions may be missing." : "";
     fill(this.note, this.rows.length ? building : none);
   }
@@ -152,7 +152,7 @@ export class SessionsView {
       const chosen = this.rows[this.list.at]?.session;
       this.take(page, []);
       if (chosen) this.list.at = this.rows.findIndex((row) => row.session === chosen);
-      this.list.draw();
+      this.list.refresh();
       this.was = undefined;
     } catch (error) {
       if (this.was !== error.message) toast(error.message);
