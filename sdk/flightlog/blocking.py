@@ -255,6 +255,7 @@ class Log(_Held[AsyncLog]):
     session = _opening(AsyncLog.session)
     fold = _waiting(AsyncLog.fold)
     state = _waiting(AsyncLog.state)
+    fork = _waiting(AsyncLog.fork)
     payload = _waiting(AsyncLog.payload)
     whole = _waiting(AsyncLog.whole)
     sessions = _waiting(AsyncLog.sessions)
