@@ -12,7 +12,7 @@ import flightlog
 from flightlog import Log
 from flightlog.wire import carry
 from flightlog.wire import subject as names
-from flightlog_recorder.embedded import Servers
+from flightlog_recorder.embedded import Server, Servers
 from tests.handmade import SESSION, chain, follow, takeover, tombstone
 from tests.recorder.batches import write_batches
 from tests.recorder.inspected import Client, inspected
@@ -368,3 +368,19 @@ async def test_children_are_in_the_family_of_who_called_them(log: Log, client: C
     members = (await client.get(f"/api/sessions/{child.id}/family")).json["members"]
     assert {each["session"] for each in members} == ids
     assert next(each for each in members if each["session"] == child.id)["how"] == "child"
+
+
+async def test_a_session_is_looked_at_while_redis_is_down_and_only_the_list_is_missing(
+    nats_url: str, redis_server: Server
+) -> None:
+    async with flightlog.connect(nats=nats_url, redis=redis_server.url, tenant=TENANT) as log:
+        source = await talk(log, key="k")
+        redis_server.kill()
+        async with inspected(log) as client:
+            assert (await client.get("/api/sessions")).status == 503
+            found = (await client.get(f"/api/sessions/{source}")).json
+            assert (found["last"], found["row"]) == (9, None)
+            state = (await client.get(f"/api/sessions/{source}/states/9")).json
+            assert state["about"]["key"] == "k"
+            made = await client.post(f"/api/sessions/{source}/forks", {"at": 4})
+            assert made.status == 201

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from flightlog import StoreUnavailable
 from flightlog.cache import catalog, floor
 from flightlog.cache.catalog import Cursor, Row
 from flightlog_recorder.inspect.overview import undecided
@@ -81,8 +82,17 @@ class Api:
         """Where the session's log ends, and what the catalog knows of it; reads some events."""
         session = asked.session(http)
         head = await windows.tip(self._log, session)
-        row = await self._log.store.row(self._log.tenant, session) if self._log.store else None
+        row = await self._known(session)
         return answer({"session": session, "last": head.seq, "row": row and _row(row)})
+
+    async def _known(self, session: str) -> Row | None:
+        """The catalog's row; a session is looked at without one as well."""
+        if self._log.store is None:
+            return None
+        try:
+            return await self._log.store.row(self._log.tenant, session)
+        except StoreUnavailable:
+            return None
 
     async def events(self, http: Request) -> Response:
         """A window of the timeline; reads what it shows and a little before it."""
