@@ -78,6 +78,7 @@ class Log:
         self._beats = Beats(bus, tenant)
         self._open_here: dict[str, Session] = {}
         self._ears: Connection | None = None
+        self._hearing = asyncio.Lock()  # two that begin to watch at once share one connection
 
     @asynccontextmanager
     async def session(
@@ -378,8 +379,8 @@ class Log:
         subject = names.log_subject(
             self.tenant, names.token("session id", id), "live", prefix=self.bus.layout.prefix
         )
-        if self._ears is None:
-            self._ears = await self.bus.twin(echo=True)
+        async with self._hearing:
+            self._ears = self._ears or await self.bus.twin(echo=True)
         listening = await self._ears.listen(subject, heard.put)
         try:
             yield heard
