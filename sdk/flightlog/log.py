@@ -356,8 +356,8 @@ class Log:
     async def send(self, id: str, item: Item, *, message_id: str | None = None) -> int:
         """Put an item into a session's inbox; its writer records it. Idempotent per `message_id`.
 
-        Returns its stream sequence. Raises `BusUnavailable`: sending again with the same
-        `message_id` is safe.
+        Returns its stream sequence. Raises `TooLarge`, and `BusUnavailable`: sending again
+        with the same `message_id` is safe then.
         """
         session = names.token("session id", id)
         told = inbox.redacted(item, self._redact)

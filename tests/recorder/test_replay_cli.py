@@ -135,7 +135,9 @@ async def test_a_request_is_given_as_it_was_sent_with_its_proof(servers: Servers
     assert (seen["digest"], seen["proved"], seen["upto"]) == (recorded, True, 6)
 
 
-async def test_a_request_that_lies_in_blobs_is_made_whole(servers: Servers, log: Log) -> None:
+async def test_a_request_that_lies_in_blobs_is_made_whole(
+    servers: Servers, log: Log, tmp_path: Path
+) -> None:
     model = Model(says("long"), says("yes"))
     async with log.session() as session:
         await session.user_message("x" * 900_000)
@@ -149,6 +151,14 @@ async def test_a_request_that_lies_in_blobs_is_made_whole(servers: Servers, log:
     ran = await flightlog(servers)("replay", session.id, "--request", str(seq))
     assert ran.code == 0, ran.err
     assert json.loads(ran.out) == model.requests[-1]
+    file = tmp_path / "s.jsonl"
+    await flightlog(servers)("export", session.id, "--out", str(file))
+    copy = await Command(NOWHERE)("replay", "--file", str(file), "--request", str(seq))
+    assert (copy.code, copy.out) == (0, ran.out)
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[: len(events)]))
+    bare = await Command(NOWHERE)("replay", "--file", str(file), "--request", str(seq))
+    assert (bare.code, bare.out, "has no blob" in bare.err) == (1, "", True)
 
 
 async def test_a_request_that_the_log_does_not_prove_is_a_problem(

@@ -18,6 +18,7 @@ from flightlog import (
     Session,
     SessionEnded,
     Suspended,
+    TooLarge,
     connect,
 )
 from flightlog.bus.nats_bus import connect_bus
@@ -141,6 +142,12 @@ async def test_an_item_that_cannot_be_recorded_is_refused_and_holds_nothing_up(
         await until(lambda: s.state.counts.get("user_message") == 1)
         (refused,) = await payloads(log, s.id, "inbox_refused")
         assert "too large" in refused["why"]
+
+
+async def test_an_item_too_large_to_send_is_refused_as_such(nats_url: str) -> None:
+    async with connect(nats=nats_url, tenant=TENANT) as log, log.session() as s:
+        with pytest.raises(TooLarge, match="an item for the inbox"):
+            await log.say(s.id, "x" * log.bus.max_payload)
 
 
 async def test_what_is_sent_and_what_is_recorded_is_redacted(nats_url: str) -> None:

@@ -8,12 +8,15 @@ from typing import IO, Any
 import msgspec
 from msgspec import Raw, Struct
 
-from flightlog import FlightlogError, InvalidEvent
+from flightlog import BlobMissing, FlightlogError, InvalidEvent
 from flightlog import event as events
+from flightlog.blobs.blob import Blobs
+from flightlog.blobs.spill import SPILLS
 from flightlog.bus.protocol import Message
 from flightlog.event import Event
 from flightlog.reading.chain import Branch, Chain, Head, Stray
 from flightlog.session_state import SessionState
+from flightlog.writing.holding import Holding
 from flightlog_recorder.replay.source import Damage, Opened, Stretch
 
 LINES, BYTES = 1_000, 1 << 20  # read at once, as a page of a log
@@ -34,6 +37,7 @@ class FileSource:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._session = ""
+        self._holding = Holding(_FileBlobs(path, ""), SPILLS)
 
     async def open(self, *, at: int | None = None) -> Opened:  # noqa: ARG002 - it holds no states
         """See whose file it is and where it ends; its chain is checked when it is read."""
@@ -42,6 +46,7 @@ class FileSource:
         if first is None or last is None:
             raise NoSession(self._path)
         self._session = first.session_id
+        self._holding = Holding(_FileBlobs(self._path, self._session), SPILLS)
         return Opened(self._session, last.seq)
 
     async def stretches(self, head: Head) -> AsyncGenerator[Stretch]:
@@ -58,12 +63,12 @@ class FileSource:
             raise Damage(seq, f"{self._path.name} is damaged after seq {seq}: {what}")
 
     async def filled(self, state: SessionState) -> SessionState:
-        """The state as it is: what lies in blobs is not read from files."""
-        return state
+        """The state with what of it lies in blobs; those that the file lacks stay named in it."""
+        return await self._holding.fetch(state)
 
     async def payload(self, event: Event) -> Raw:
-        """The payload as it is in its line."""
-        return event.raw
+        """The event's payload, blobs in place. Raises `BlobMissing` and `BlobCorrupt`."""
+        return await self._holding.whole(event.raw)
 
     def _batch(self, file: IO[bytes], chain: Chain) -> list[Event]:
         found: list[Event] = []
@@ -75,6 +80,49 @@ class FileSource:
             if event := _offer(chain, line.rstrip(b"\r\n"), file.tell()):
                 found.append(event)
         return found
+
+
+class _FileBlobs(Blobs):
+    """The blobs that stand behind the events."""
+
+    def __init__(self, path: Path, session: str) -> None:  # no super(): there is no bus
+        self.session, self._path = session, path
+        self._places: dict[str, int] | None = None
+
+    async def piece(self, digest: str) -> bytes:
+        """A chunk's content, verified."""
+        if self._places is None:
+            self._places = await asyncio.to_thread(self._found)
+        if (at := self._places.get(digest)) is None:
+            raise BlobMissing(self.session, digest)
+        with self._path.open("rb") as file:
+            file.seek(at)
+            found = _chunk(file.readline(LONGEST))
+        return self._content(digest, Message("", at, found.frame) if found else None)
+
+    def _found(self) -> dict[str, int]:
+        places, at = dict[str, int](), 0
+        with self._path.open("rb") as file:
+            while line := file.readline(LONGEST):
+                if (found := _chunk(line)) is not None:
+                    places[found.digest] = at
+                at += len(line)
+        return places
+
+
+class _Chunk(Struct, tag_field="type", tag="blob"):
+    digest: str
+    frame: bytes
+
+
+_chunks = msgspec.json.Decoder(_Chunk)
+
+
+def _chunk(line: bytes) -> _Chunk | None:
+    try:
+        return _chunks.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 class _Line(Struct):

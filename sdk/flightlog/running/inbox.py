@@ -8,9 +8,9 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from flightlog.bus.answer import Acked, Conflict, Full
+from flightlog.bus.answer import Acked, Conflict, Full, Oversized
 from flightlog.bus.protocol import Bus, Outgoing
-from flightlog.errors import BusUnavailable, LogFull
+from flightlog.errors import BusUnavailable, LogFull, TooLarge
 from flightlog.running import ruling
 from flightlog.running.ruling import Owed
 from flightlog.state import SessionState
@@ -75,16 +75,15 @@ class Received(Struct, frozen=True):
 async def send(bus: Bus, tenant: str, session: str, item: Item, *, id: str | None = None) -> int:
     """Put an item into the session's inbox; returns its stream sequence.
 
-    Idempotent per `id`: a resend after a lost ack is stored once. Raises `BusUnavailable`; sending
-    again with the same id is safe.
+    Idempotent per `id`: a resend after a lost ack is stored once. Raises `TooLarge`, `LogFull`
+    and `BusUnavailable`; after the last sending again with the same id is safe.
     """
     subject = names.inbox_subject(
         tenant, session, names.token("inbox id", id or names.mint()), prefix=bus.layout.prefix
     )
+    body = _encode(item)
     for _ in range(_TRIES):
-        answer = await bus.append(
-            subject, [Outgoing(_encode(item), {})], expected=0, timeout=_TIMEOUT
-        )
+        answer = await bus.append(subject, [Outgoing(body, {})], expected=0, timeout=_TIMEOUT)
         match answer:
             case Acked(sequence=sequence):
                 return sequence
@@ -92,6 +91,8 @@ async def send(bus: Bus, tenant: str, session: str, item: Item, *, id: str | Non
                 return last or 0
             case Full():
                 raise LogFull(session, INBOX_STREAM)
+            case Oversized(limit=limit):
+                raise TooLarge("an item for the inbox", len(body), limit)
             case _:
                 await asyncio.sleep(_PAUSE)
     raise BusUnavailable(INBOX_STREAM, "the item was not acknowledged", session=session)
