@@ -126,7 +126,7 @@ async def test_a_request_is_given_as_it_was_sent_with_its_proof(servers: Servers
     command = flightlog(servers)
     ran = await command("replay", session, "--request", "7")
     recorded = json.loads((await stored(log, session))[6].body)["payload"]["context"]["digest"]
-    assert hashlib.sha256(ran.out.rstrip("\n").encode()).hexdigest() == recorded
+    assert hashlib.sha256(ran.out.encode()).hexdigest() == recorded
     assert recorded in ran.err
     [asked, called, result] = json.loads(ran.out)["messages"]
     assert asked == {"role": "user", "content": "what is 1 + 1?"}

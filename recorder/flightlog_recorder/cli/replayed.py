@@ -152,7 +152,7 @@ def show_request(proved: Proved, *, json: bool) -> None:
     if is_terminal():
         show_lines(strip.value(msgspec.Raw(proved.body)))
     else:
-        sys.stdout.buffer.write(proved.body + b"\n")
+        sys.stdout.buffer.write(proved.body)
         sys.stdout.buffer.flush()
     note(
         f"request {proved.seq}, made from the log up to {proved.upto}, proved by its"
