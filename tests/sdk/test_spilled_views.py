@@ -152,6 +152,22 @@ def test_a_value_of_many_small_parts_leaves_whole() -> None:
     assert all(len(event.raw) < 500 for event in twin.spilled.events)
 
 
+@pytest.mark.parametrize(
+    "value", ["long " * 9, ["long " * 9, 1], list(range(99)), "cut \ud83d" * 9]
+)
+def test_an_authors_event_that_is_no_object_leaves_too(value: object) -> None:
+    packed = carry.pack(value)
+    raw, spilled = spill("note", packed, Limits(threshold=32, least=16))
+    contents = {each.blob.digest: each.content for each in spilled}
+    assert contents
+    assert bytes(held.whole(raw, lambda blob: contents[blob.digest])) == bytes(packed)
+
+
+def test_a_stream_of_events_that_holds_a_data_url_is_a_text_like_any_other() -> None:
+    said = {"content": f'data: {"x" * 300}\n\ndata: {{"url":"data:image/png;base64,QUJD"}}'}
+    assert spill("user_message", carry.pack(said), TINY)[1]
+
+
 def test_a_content_that_is_not_there_is_named() -> None:
     twin = Twin("sess_tale")
     for event in begun().events:

@@ -29,6 +29,7 @@ _STRUCTURE = frozenset(
     {"arguments", "call_id", "finish_reason", "id", "media_type", "model", "name", "object"}
     | {"role", "signature", "stop", "stop_reason", "tool_call_id", "tool_use_id", "type"}
 )
+_URLS = frozenset({"image_url", "url"})  # views look for what a data URL there holds
 # Fields that hold their author's values, and which of these may leave whole.
 _FIELDS: dict[str, dict[str, Leaves]] = {
     "user_message": {"content": "texts"},
@@ -101,6 +102,9 @@ def spill(type: str, raw: Raw, limits: Limits) -> tuple[Raw, list[Spilled]]:
     """
     if len(raw) <= limits.threshold:
         return raw, []
+    if type not in payloads.TYPES and bytes(raw)[:1] != b"{":  # a text or a list of its author
+        boxed, spilled = spill(type, Raw(b'{"":' + bytes(raw) + b"}"), limits)
+        return _fields(boxed)[""], spilled
     try:
         payload = _fields(raw)
         fields = list(_places(type, payload))
@@ -159,7 +163,7 @@ def _leaves(field: _Field, holder: Any, key: Any, name: str | None) -> Iterator[
     """The texts that may leave, but for blank ones, which views leave out, and structure."""
     value = holder[key]
     if (text := held.text_of(value)) is not None:
-        if name not in _STRUCTURE and _may_leave(text):
+        if name not in _STRUCTURE and _may_leave(text, name):
             yield _Leaf(len(_encode(value)), text, field, holder, key)
     elif isinstance(value, dict) and carry.MARK not in value:
         for inner in value:
@@ -169,9 +173,9 @@ def _leaves(field: _Field, holder: Any, key: Any, name: str | None) -> Iterator[
             yield from _leaves(field, value, at, None)
 
 
-def _may_leave(text: str) -> bool:
+def _may_leave(text: str, name: str | None) -> bool:
     head = _head(text)
-    if text.startswith("data:") and not head and ";base64," in text:
+    if name in _URLS and text.startswith("data:") and not head and ";base64," in text:
         return False
     return head.isascii() and bool(text[len(head) :].strip())
 
