@@ -1,9 +1,7 @@
 """Deletes the chunks of a session that are garbage."""
 
-import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,6 +16,7 @@ from flightlog.wire import subject as names
 from flightlog.wire.layout import BLOB_STREAM
 from flightlog_recorder.blobs import garbage
 from flightlog_recorder.blobs.garbage import LEAVES, ORPHANED, SKEW, Chunk
+from flightlog_recorder.stored import stored_at
 from flightlog_recorder.verify.replay import Referred, referred
 
 
@@ -71,7 +70,7 @@ async def collect(
         case "present" if (used := await _used(bus, tenant, session, folded.state)) is not None:
             unused = [digest for digest in stored if digest not in used]
             chunks = [chunk async for chunk in _chunks(bus, tenant, session, unused)]
-            left = await _time(bus, bus.layout.stream_of(session), {"seq": folded.state.left})
+            left = await stored_at(bus, bus.layout.stream_of(session), {"seq": folded.state.left})
             found = garbage.of_session(chunks, left[1], skew=skew) if left else []
         case _:
             found = []
@@ -104,15 +103,8 @@ async def _chunks(
 ) -> AsyncIterator[Chunk]:
     for digest in digests:
         query = {"last_by_subj": _subject(bus, tenant, session, digest)}
-        if (found := await _time(bus, BLOB_STREAM, query)) is not None:
+        if (found := await stored_at(bus, BLOB_STREAM, query)) is not None:
             yield Chunk(digest, *found)
-
-
-async def _time(bus: NatsBus, stream: str, query: dict[str, Any]) -> tuple[int, datetime] | None:
-    """A message's stream sequence, and when it was stored."""
-    answered = await bus.api(f"STREAM.MSG.GET.{stream}", json.dumps(query).encode())
-    found = answered.get("message")
-    return (found["seq"], datetime.fromisoformat(found["time"])) if found else None
 
 
 def _subject(bus: NatsBus, tenant: str, session: str, digest: str) -> str:

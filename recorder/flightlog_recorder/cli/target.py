@@ -14,6 +14,7 @@ from flightlog.bus.nats_bus import NatsBus
 from flightlog.connecting import DEFAULT_NATS
 from flightlog.wire import subject as names
 from flightlog_recorder.cli.output import Exit, Usage, exit_code, mute, note
+from flightlog_recorder.defect import place
 
 DEBUG = "FLIGHTLOG_DEBUG"
 
@@ -96,7 +97,7 @@ def run(work: Coroutine[Any, Any, Exit | None]) -> NoReturn:
     except Exception as exc:
         if os.environ.get(DEBUG):
             raise
-        note(f"this is a bug ({_place(exc)}); {DEBUG}=1 shows where it comes from")
+        note(f"this is a bug ({place(exc)}); {DEBUG}=1 shows where it comes from")
         raise typer.Exit(Exit.PROBLEM) from exc
     raise typer.Exit(code or Exit.FINE)
 
@@ -105,15 +106,6 @@ def stop(error: FlightlogError) -> NoReturn:
     """End the command with one line on stderr."""
     note(str(error))
     raise typer.Exit(exit_code(error)) from error
-
-
-def _place(exc: Exception) -> str:
-    """The error's class and line; its text may quote a payload."""
-    trace = exc.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    where = f" at {trace.tb_frame.f_globals.get('__name__')}:{trace.tb_lineno}" if trace else ""
-    return f"{type(exc).__name__}{where}"
 
 
 def labels(given: list[str] | None) -> dict[str, str]:

@@ -19,6 +19,7 @@ from flightlog import (
     StoreUnavailable,
 )
 from flightlog.wire import subject as names
+from flightlog_recorder.defect import place
 from flightlog_recorder.inspector.parts import NoSuchPart
 from flightlog_recorder.replay.tape import NotThere
 
@@ -101,7 +102,7 @@ def told(handler: Handler) -> Handler:
         except (FlightlogError, NoSuchPart) as exc:
             return answer({"error": str(exc)}, status=status(exc))
         except Exception as exc:  # noqa: BLE001  its text may quote a payload
-            return answer({"error": f"this is a bug ({_place(exc)})"}, status=500)
+            return answer({"error": f"this is a bug ({place(exc)})"}, status=500)
 
     return telling
 
@@ -121,11 +122,3 @@ def status(exc: Exception) -> int:
             return 503
         case _:
             return 409
-
-
-def _place(exc: Exception) -> str:
-    trace = exc.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    where = f" at {trace.tb_frame.f_globals.get('__name__')}:{trace.tb_lineno}" if trace else ""
-    return f"{type(exc).__name__}{where}"

@@ -1,6 +1,5 @@
 """What the recorder does for one session when its turn comes. Idempotent; any replica may do it."""
 
-import json
 from datetime import UTC, datetime, timedelta
 
 from flightlog.bus.nats_bus import NatsBus
@@ -15,6 +14,7 @@ from flightlog_recorder import purge as purging
 from flightlog_recorder.blobs import collect
 from flightlog_recorder.purge.purge import look
 from flightlog_recorder.service.metrics import Metrics
+from flightlog_recorder.stored import stored_at
 from flightlog_recorder.verify import Checker, Verdict
 
 RECORDER = "recorder"
@@ -68,12 +68,9 @@ class Care:
     async def _age(self, session: str) -> timedelta:
         """How long ago the base's last message was stored, by the broker's clock."""
         subject = names.log_subject(self.tenant, session, "base", prefix=self._bus.layout.prefix)
-        query = json.dumps({"last_by_subj": subject}).encode()
         stream = self._bus.layout.stream_of(session)
-        found = (await self._bus.api(f"STREAM.MSG.GET.{stream}", query)).get("message")
-        if found is None:
-            return timedelta()
-        return datetime.now(UTC) - datetime.fromisoformat(found["time"])
+        found = await stored_at(self._bus, stream, {"last_by_subj": subject})
+        return datetime.now(UTC) - found[1] if found else timedelta()
 
     async def _clear_inbox(self, session: str) -> None:
         """Delete what the log has taken."""

@@ -8,12 +8,11 @@ from collections.abc import AsyncIterator
 from flightlog.bus.nats_bus import NatsBus
 from flightlog.cache.store import Store, StoreUnavailable
 from flightlog.errors import BusUnavailable, FlightlogError
-from flightlog.wire import subject as names
 from flightlog.wire.layout import BLOB_STREAM
 from flightlog_recorder.service.care import Care
 from flightlog_recorder.service.metrics import Metrics
 from flightlog_recorder.service.settings import Settings
-from flightlog_recorder.verify import Verdict, ghosts, verdict
+from flightlog_recorder.verify import Verdict, ghosts, held, verdict
 
 KINDS = ("log", "blob", "stray", "base", "snapshot", "catalog")
 
@@ -140,13 +139,8 @@ class Rounds:
 
     async def _sessions(self) -> AsyncIterator[Key]:
         """Every session that a stream holds, slot by slot."""
-        prefix = self._bus.layout.prefix
-        for slot, stream in enumerate(self._bus.layout.slots):
-            found = set[Key]()
-            async for page in self._bus.subjects(stream, filter=f"{prefix}.{slot}.*.*.*"):
-                parsed = [names.parse_log_subject(each, prefix=prefix) for each in page]
-                found |= {(each[0], each[1]) for each in parsed if each is not None}
-            for each in sorted(found):
+        async for found in held(self._bus):
+            for each in found:
                 yield each
 
     async def _with_blobs(self) -> AsyncIterator[Key]:

@@ -1,4 +1,4 @@
-"""A tenant's sessions: those that streams hold, and catalog rows that no stream holds."""
+"""The sessions there are: those that streams hold, and catalog rows that no stream holds."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,16 +11,19 @@ ROWS = 200  # rows at once, each asked for with two direct gets
 
 
 async def sessions(bus: NatsBus, tenant: str) -> AsyncIterator[list[str]]:
-    """Every session that has messages, slot by slot: a slot's ids are what memory holds."""
+    """Every session of a tenant that has messages, slot by slot."""
+    async for found in held(bus, tenant):
+        yield [session for _, session in found]
+
+
+async def held(bus: NatsBus, tenant: str = "*") -> AsyncIterator[list[tuple[str, str]]]:
+    """(tenant, session) of all that have messages, slot by slot: a slot is what memory holds."""
     prefix = bus.layout.prefix
     for slot, stream in enumerate(bus.layout.slots):
-        found: set[str] = set()
+        found = set[tuple[str, str]]()
         async for page in bus.subjects(stream, filter=f"{prefix}.{slot}.{tenant}.*.*"):
-            found.update(
-                parsed[1]
-                for subject in page
-                if (parsed := names.parse_log_subject(subject, prefix=prefix)) is not None
-            )
+            parsed = [names.parse_log_subject(each, prefix=prefix) for each in page]
+            found |= {(each[0], each[1]) for each in parsed if each is not None}
         if found:
             yield sorted(found)
 
