@@ -1,7 +1,6 @@
 """The log of one tenant: where sessions are opened, read, listed and spoken to."""
 
 import asyncio
-import functools
 import os
 from collections.abc import (
     AsyncGenerator,
@@ -12,37 +11,33 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager
 from signal import Signals
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Raw
-from msgspec.structs import replace
 
-from flightlog import clock, usage
 from flightlog import fork as forking
+from flightlog import usage
 from flightlog.blobs.blob import Blobs
 from flightlog.blobs.spill import SPILLS, Limits
-from flightlog.bus.patience import ANSWER_TIMEOUT
 from flightlog.bus.protocol import Connection, Message
 from flightlog.cache.catalog import Cursor, Filter, Page, Row
 from flightlog.cache.recall import Cache
 from flightlog.cache.store import Store
+from flightlog.door import OPEN_DEADLINE, Door, OnLive
 from flightlog.errors import (
-    BusUnavailable,
     FlightlogError,
     NoSuchSession,
-    SessionLive,
     SessionPurged,
 )
 from flightlog.event import Event
 from flightlog.fork import Point
 from flightlog.reading import reader
 from flightlog.reading.reader import Folded
-from flightlog.running import alive, inbox, opening
-from flightlog.running.alive import Beats
+from flightlog.running import inbox, opening
 from flightlog.running.inbox import Item
-from flightlog.running.journal import Journal, OnEvent
-from flightlog.running.opening import Opened, Wanted
-from flightlog.running.stopping import SIGNALS, heeding
+from flightlog.running.journal import OnEvent
+from flightlog.running.opening import Wanted
+from flightlog.running.stopping import SIGNALS
 from flightlog.session import Session
 from flightlog.state import SessionState
 from flightlog.tool import Tools, policies_of
@@ -53,11 +48,6 @@ from flightlog.wire.carry import Redact
 from flightlog.wire.chunk import Blob
 from flightlog.writing import keys
 from flightlog.writing.holding import Holding
-from flightlog.writing.keys import MadeBy
-
-OnLive = Literal["takeover", "refuse"]
-
-OPEN_DEADLINE = 30.0  # seconds for opening a session, fencing included, listening apart
 
 
 class Log:
@@ -75,8 +65,7 @@ class Log:
         self.bus, self.store, self.tenant = bus, store, tenant
         self._redact, self._limits = redact, limits
         self._cache = Cache(store, tenant)
-        self._beats = Beats(bus, tenant)
-        self._open_here: dict[str, Session] = {}
+        self._door = Door(bus, self._cache, tenant, redact, limits)
         self._ears: Connection | None = None
         self._hearing = asyncio.Lock()  # two that begin to watch at once share one connection
 
@@ -126,106 +115,11 @@ class Log:
             reopen=reopen,
             compatible=None if compatible is None else frozenset(compatible),
         )
-        entering = self._entered(
+        entering = self._door.enter(
             wanted, on_event, id=id, on_live=on_live, signals=frozenset(signals), deadline=deadline
         )
         async with entering as session:
             yield session
-
-    @asynccontextmanager
-    async def _entered(
-        self,
-        wanted: Wanted,
-        on_event: OnEvent | None,
-        *,
-        id: str | None = None,
-        on_live: OnLive = "takeover",
-        signals: frozenset[Signals],
-        deadline: float = OPEN_DEADLINE,
-    ) -> AsyncGenerator[Session]:
-        opening.check(wanted.key, id, wanted.labels, wanted.harness_version)
-        until = clock.elapsed() + deadline
-        identify = functools.partial(self._identify, wanted.key, id)
-        found, made_by = await opening.patiently(identify, until=until)
-        wanted = replace(wanted, id=found, made_by=made_by)
-        if on_live == "refuse":
-            began, refuse = clock.elapsed(), functools.partial(self._refuse_live, found)
-            await opening.patiently(refuse, until=until + alive.SILENCE)
-            until += clock.elapsed() - began
-        opened = await self._open(wanted, on_event, until)
-        opens = functools.partial(self._entered, signals=signals)
-        session = Session(self.bus, self.tenant, *opened, opens)
-        async with heeding(session, signals), session, self._writing(session):
-            await self._start(session, until)
-            yield session
-
-    async def _start(self, session: Session, until: float) -> None:
-        """Rule and take the inbox by the same deadline, or in one answer's time if that is near."""
-        try:
-            async with asyncio.timeout_at(max(until, clock.elapsed() + ANSWER_TIMEOUT)):
-                await session.start()
-        except TimeoutError:
-            why = "it is ours, but what was in flight could not be ruled in time"
-            stream = self.bus.layout.stream_of(session.id)
-            raise BusUnavailable(stream, why, session=session.id) from None
-
-    @asynccontextmanager
-    async def _writing(self, session: Session) -> AsyncGenerator[None]:
-        """This process beats for the session, and tells it what its own connection cannot hear."""
-        if not session.writes:
-            yield
-            return
-        if (older := self._open_here.get(session.id)) is not None:
-            older.listener.check_takeover()
-        self._open_here[session.id] = session
-        self._beats.opened(session.id)
-        try:
-            yield
-        finally:
-            if self._open_here.get(session.id) is session:
-                del self._open_here[session.id]
-                self._beats.closed(session.id)
-
-    async def _identify(self, key: str | None, id: str | None) -> tuple[str, MadeBy | None]:
-        """The session's id, and what made its key; None for an id, which never creates."""
-        if key is not None:
-            entry = await keys.claim(self.bus, self.tenant, key)
-            return entry.id, entry.made_by
-        return (names.mint(), "session") if id is None else (names.token("session id", id), None)
-
-    async def _open(
-        self, wanted: Wanted, on_event: OnEvent | None, until: float
-    ) -> tuple[Journal, Opened]:
-        look = functools.partial(
-            opening.look, self.bus, wanted, await self._cache.snapshot(wanted.id)
-        )
-        folded = await opening.patiently(look, until=until)
-        holding = self._holding(wanted.id)
-        journal = Journal(
-            wanted.id, folded.state, redact=self._redact, on_event=on_event, holding=holding
-        )
-        opened = await opening.own(self.bus, wanted, folded, journal, until=until)
-        journal.appender = opened.appender
-        try:
-            fetch = functools.partial(holding.fetch, journal.state)
-            journal.state = await opening.patiently(fetch, until=until)
-        except BaseException:
-            if opened.appender is not None:
-                await opened.appender.close()
-            raise
-        return journal, opened
-
-    def _holding(self, session: str) -> Holding:
-        return Holding(Blobs(self.bus, self.tenant, session, deadline=None), self._limits)
-
-    async def _refuse_live(self, id: str) -> None:
-        """Raise if somebody writes it. The log alone knows who does not: the catalog may lag."""
-        folded = await opening.fold(self.bus, self.tenant, id, await self._cache.snapshot(id))
-        patience = alive.SILENCE if folded.state.status == "running" else 0.5
-        if id in self._open_here or await alive.is_live(
-            self.bus, self.tenant, id, patience=patience
-        ):
-            raise SessionLive(id)
 
     async def read(
         self, id: str, *, after: int = 0, until: int | None = None
@@ -255,6 +149,9 @@ class Log:
         """The session's state now, or after the event with seq `at`. Appends nothing."""
         folded = await self.fold(id, at=at)
         return await self._holding(id).fetch(folded.state)
+
+    def _holding(self, session: str) -> Holding:
+        return Holding(Blobs(self.bus, self.tenant, session, deadline=None), self._limits)
 
     async def payload(self, event: Event) -> Any:
         """An event's payload as Python values, with what lies in blobs in its place.
@@ -362,7 +259,7 @@ class Log:
         session = names.token("session id", id)
         told = inbox.redacted(item, self._redact)
         sequence = await inbox.send(self.bus, self.tenant, session, told, id=message_id)
-        if (here := self._open_here.get(session)) is not None:
+        if (here := self._door.inside(session)) is not None:
             here.listener.expect_item(sequence)  # our own connection does not hear what it sends
         return sequence
 
@@ -389,7 +286,7 @@ class Log:
 
     async def close(self) -> None:
         """Close the connections; sessions must be left before."""
-        await self._beats.close()
+        await self._door.close()
         if self._ears is not None:
             await self._ears.close()
         if self.store is not None:

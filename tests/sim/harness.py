@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from flightlog.door import OnLive
 from flightlog.errors import (
     CallRefused,
     Fenced,
@@ -19,7 +20,6 @@ from flightlog.errors import (
     TooLarge,
 )
 from flightlog.event import Event
-from flightlog.log import OnLive
 from flightlog.running import alive
 from flightlog.session import EffectFailed, Session
 from flightlog.state import encode

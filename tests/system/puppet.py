@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack
 from typing import Any, TypeVar
 
 from flightlog import Event, FlightlogError, Log, Session, connect
-from flightlog.log import OPEN_DEADLINE
+from flightlog.door import OPEN_DEADLINE
 from flightlog.running import stopping
 from flightlog_recorder.embedded import Servers
 from tests.scripted import TENANT
