@@ -12,20 +12,22 @@ from flightlog.errors import BlobCorrupt, BlobMissing
 from flightlog.event import Event
 from flightlog.names import Names
 from flightlog.reading import reader
+from flightlog.reading.reader import Folded
 from flightlog.wire import subject as names
 from flightlog.wire.layout import BLOB_STREAM
 from flightlog_recorder.blobs import garbage
-from flightlog_recorder.blobs.garbage import LEAVES, ORPHANED, SKEW, Chunk
+from flightlog_recorder.blobs.garbage import CLOSES, LEAVES, ORPHANED, SKEW, Chunk
 from flightlog_recorder.stored import stored_at
 from flightlog_recorder.verify.replay import Referred, referred
 
 
 class _Uses(Struct, frozen=True):
-    """What a log refers to, and the stream sequence of its last change of writer."""
+    """What a log refers to, where its writer last changed, and the type of its last event."""
 
     seq: int = 0
     blobs: Names[Referred] = Names()
     left: int = 0
+    last: str = ""
 
 
 class _Use:
@@ -36,7 +38,8 @@ class _Use:
 
     def apply(self, state: _Uses, event: Event) -> _Uses:
         left = event.sequence if event.type in LEAVES else state.left
-        return replace(state, seq=event.seq, blobs=referred(state.blobs, event), left=left)
+        blobs = referred(state.blobs, event)
+        return replace(state, seq=event.seq, blobs=blobs, left=left, last=event.type)
 
     def encode(self, state: _Uses) -> bytes:
         return str(state.seq).encode()
@@ -70,8 +73,12 @@ async def collect(
         case "present" if (used := await _used(bus, tenant, session, folded.state)) is not None:
             unused = [digest for digest in stored if digest not in used]
             chunks = [chunk async for chunk in _chunks(bus, tenant, session, unused)]
-            left = await stored_at(bus, bus.layout.stream_of(session), {"seq": folded.state.left})
-            found = garbage.of_session(chunks, left[1], skew=skew) if left else []
+            stream = bus.layout.stream_of(session)
+            left = await stored_at(bus, stream, {"seq": folded.state.left})
+            if await _unwritten(bus, tenant, session, folded):
+                found = chunks
+            else:
+                found = garbage.of_session(chunks, left[1], skew=skew) if left else []
         case _:
             found = []
     for chunk in found:
@@ -84,6 +91,15 @@ async def _stored(bus: NatsBus, tenant: str, session: str) -> AsyncIterator[str]
     async for page in bus.subjects(BLOB_STREAM, filter=_subject(bus, tenant, session, "*")):
         for subject in page:
             yield subject.rsplit(".", 1)[-1]
+
+
+async def _unwritten(bus: NatsBus, tenant: str, session: str, folded: Folded[_Uses]) -> bool:
+    """Whether nobody writes it yet: a chunk seen before this look is then no new writer's."""
+    if folded.state.last not in CLOSES:
+        return False
+    live = names.log_subject(tenant, session, "live", prefix=bus.layout.prefix)
+    newest = await stored_at(bus, bus.layout.stream_of(session), {"last_by_subj": live})
+    return newest is not None and newest[0] == folded.last_live
 
 
 async def _used(bus: NatsBus, tenant: str, session: str, uses: _Uses) -> set[str] | None:

@@ -2,7 +2,8 @@
 
 A writer stores a chunk before the event that refers to it, and stores it anew rather than rely on
 one that it finds. So a chunk that is older than the end of its writer's time, and that no event
-refers to, never will be referred to.
+refers to, never will be referred to. While somebody writes, clocks decide what is older; in a
+session that nobody writes, all that was seen before it was looked at is.
 """
 
 from collections.abc import Iterable
@@ -10,10 +11,14 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct
 
-LEAVES = frozenset(  # events from which on an older writer appends no more
-    {"session_started", "session_resumed", "session_reopened", "session_suspended"}
-    | {"session_ended", "session_forked", "session_imported"}
+CLOSES = frozenset(  # events after which nobody writes until a writer has opened the session
+    {"session_suspended", "session_ended", "session_forked", "session_imported"}
 )
+LEAVES = CLOSES | {  # events from which on an older writer appends no more
+    "session_started",
+    "session_resumed",
+    "session_reopened",
+}
 SKEW = timedelta(seconds=60)  # by which the clocks of two streams' leaders may differ
 ORPHANED = timedelta(days=1)  # after which a session without a log is given up
 
