@@ -115,7 +115,7 @@ class Log {
 
 /** Put an event behind the one it follows. Of two that follow one, the higher writer's counts. */
 function link(chain, { event, digest }) {
-  const at = event.prev === null ? 0 : chain.findIndex((each) => each.digest === event.prev) + 1;
+  const at = event.prev === null ? 0 : chain.findLastIndex((each) => each.digest === event.prev) + 1;
   const follows = event.seq === at + 1 && (at > 0 || event.prev === null);
   const rival = chain[at]?.event;
   if (follows && (rival === undefined || numberOf(event) > numberOf(rival))) {

@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -90,7 +90,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @asynccontextmanager
-async def agent(node: Path, servers: Servers, *options: str) -> AsyncIterator[Agent]:
+async def agent(node: Path, servers: Servers, *options: str) -> AsyncGenerator[Agent]:
     pipe = asyncio.subprocess.PIPE
     command = ("node", str(node / "agent.mjs"), servers.nats_url, TENANT, "job", *options)
     process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
@@ -110,7 +110,7 @@ async def log(servers: Servers) -> AsyncIterator[Log]:
 
 
 @asynccontextmanager
-async def projector(servers: Servers) -> AsyncIterator[None]:
+async def projector(servers: Servers) -> AsyncGenerator[None]:
     command = (sys.executable, "-m", "flightlog_projector")
     environment = os.environ | servers.environment() | {"FLIGHTLOG_HTTP_PORT": "0"}
     process = await asyncio.create_subprocess_exec(*command, env=environment)
