@@ -1,29 +1,29 @@
 """Projects one session: folds its log, and writes the snapshot, then the row."""
 
+import functools
 import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from flightlog import event as events
-from flightlog import snapshot as snapshots
 from flightlog.bus.protocol import Bus, Page
 from flightlog.cache import catalog
 from flightlog.cache.catalog import Row
-from flightlog.cache.shelf import Held, Shelf
+from flightlog.cache.shelf import Shelf
 from flightlog.cache.store import Seen, Store
 from flightlog.errors import BusUnavailable, FlightlogError, LogCorrupt
 from flightlog.reading import reader
-from flightlog.reading.reader import Folded
+from flightlog.reading.reader import Folded, Passed
 from flightlog.snapshot import SESSION, Projection, Snapshot
 from flightlog.state import SessionState
 from flightlog.wire import subject as names
+from flightlog.writing import seal
+from flightlog_projector.history import History
 from flightlog_projector.metrics import Metrics
 
 SNAPSHOT_EVENTS = 100  # a missed snapshot costs a longer tail at the next resume, nothing else
 SNAPSHOT_SECONDS = 60.0
-HEAD_BYTES = 16 << 20  # a larger one holds up Redis' one thread for longer than a replay takes
 RESTING = frozenset({"suspended", "completed", "failed", "cancelled"})
 
 _log = logging.getLogger("flightlog.projector")
@@ -83,9 +83,9 @@ class Projector:
             return await self._set_aside(job, f"projecting it raised {_place(exc)}")
 
     async def _project(self, job: Job) -> Projected:
-        stored = await self._shelf(job, SESSION).load()
-        usable = _usable(stored.snapshot, job.seen.row)
-        folded = await self._fold(job, SESSION, usable)
+        history = await self._history(job, SESSION)
+        usable = _usable(history.last, job.seen.row)
+        folded = await self._fold(job, SESSION, usable, history.passed)
         covered = max(folded.read_to, job.at_least)
         if folded.presence == "purged":
             await self._store.purge(job.tenant, job.session, sequence=covered)
@@ -94,7 +94,7 @@ class Projector:
         if folded.presence != "present":
             return Projected(covered)
         self._metrics.events.inc(folded.tail)
-        saved_seq, saved_at = await self._snapshots(job, folded, stored)
+        saved_seq, saved_at = await self._snapshots(job, folded, history)
         wrote = await self._save_row(job, _row(job, folded, saved_seq, saved_at))
         return Projected(covered, wrote=wrote)
 
@@ -105,15 +105,21 @@ class Projector:
         return saved.written
 
     async def _fold(
-        self, job: Job, projection: Projection[Any], snapshot: Snapshot | None
+        self,
+        job: Job,
+        projection: Projection[Any],
+        snapshot: Snapshot | None,
+        passed: Passed[Any] | None = None,
     ) -> Folded[Any]:
         where = (self._bus, job.tenant, job.session, projection)
         try:
-            return await reader.fold(*where, snapshot=snapshot, at_least=job.at_least)
+            return await reader.fold(
+                *where, snapshot=snapshot, at_least=job.at_least, passed=passed
+            )
         except BusUnavailable:
             if await self._is_there(job):
                 raise
-        return await reader.fold(*where, snapshot=snapshot)
+        return await reader.fold(*where, snapshot=snapshot, passed=passed)
 
     async def _is_there(self, job: Job) -> bool:
         """Whether the message that was announced still exists, or its session was purged since."""
@@ -127,7 +133,7 @@ class Projector:
         return False
 
     async def _snapshots(
-        self, job: Job, folded: Folded[SessionState], stored: Held
+        self, job: Job, folded: Folded[SessionState], history: History
     ) -> tuple[int, float]:
         """Write the snapshots that are due; the seq and time of the last one, for the row."""
         now = time.time()
@@ -136,8 +142,9 @@ class Projector:
         resting = folded.state.status in RESTING
         if not snapshot_due(tail=folded.tail, age=now - last[1], resting=resting):
             return last
-        if not await self._save(job, SESSION, folded, stored):
+        if not await history.save(folded):
             return last
+        await history.keep()
         for projection in self._projections:
             await self._project_for_user(job, projection)
         return folded.seq, now
@@ -146,33 +153,23 @@ class Projector:
         """A user's projection that raises costs its own snapshot, and nothing else."""
         name = projection.name
         try:
-            stored = await self._shelf(job, projection).load()
-            folded = await self._fold(job, projection, stored.snapshot)
-            await self._save(job, projection, folded, stored)
+            history = await self._history(job, projection)
+            await history.save(await self._fold(job, projection, history.last))
         except FlightlogError:
             raise
         except Exception as exc:  # noqa: BLE001  users' code may raise anything
             _log.warning("projection %s of session %s raised %s", name, job.session, _place(exc))
             self._metrics.projection_failures.labels(name).inc()
 
-    async def _save(
-        self, job: Job, projection: Projection[Any], folded: Folded[Any], stored: Held
-    ) -> bool:
-        """Store a snapshot; true when this one is there now."""
-        name, held = projection.name, stored.snapshot
-        if held is not None and held.sequence >= folded.sequence:
-            return held.sequence == folded.sequence
-        new = _snapshot(projection, folded)
-        if len(new.cut.state) > HEAD_BYTES:
-            self._metrics.snapshots_skipped.labels(name).inc()
-            return False
-        done = await self._shelf(job, projection).save(new, stored)
-        self._metrics.snapshots.labels(name).inc(done)
-        self._metrics.conflicts.labels("snapshot").inc(not done)
-        return done
+    async def _history(self, job: Job, projection: Projection[Any]) -> History:
+        where = (job.tenant, job.session, projection.name, projection.version)
+        shelf = Shelf(self._store, *where)
+        sealed = functools.partial(self._is_sealed, job)
+        held = await shelf.load()
+        return History(shelf, projection, held, sealed=sealed, metrics=self._metrics)
 
-    def _shelf(self, job: Job, projection: Projection[Any]) -> Shelf:
-        return Shelf(self._store, job.tenant, job.session, projection.name, projection.version)
+    async def _is_sealed(self, job: Job) -> bool:
+        return (await seal.look(self._bus, job.tenant, job.session)).standing == "sealed"
 
     async def _set_aside(self, job: Job, reason: str) -> Projected:
         _log.warning("session %s is set aside: %s", job.session, reason)
@@ -229,21 +226,6 @@ def _row(job: Job, folded: Folded[SessionState], snapshot_seq: int, snapshot_at:
         strays=strays,
         snapshot_seq=snapshot_seq,
         snapshot_at=round(snapshot_at, 3),
-    )
-
-
-def _snapshot(projection: Projection[Any], folded: Folded[Any]) -> Snapshot:
-    return Snapshot(
-        projection=projection.name,
-        version=projection.version,
-        schema=events.WIRE_VERSION,
-        seq=folded.seq,
-        sequence=folded.sequence,
-        part=folded.part,
-        read_to=folded.read_to,
-        digest=folded.digest or "",
-        writers=folded.writers,
-        cut=snapshots.cut(projection, folded.state),
     )
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from functools import cache
+from itertools import pairwise
 from random import Random
 from typing import Any, ClassVar
 
@@ -86,10 +87,22 @@ def histories() -> tuple[list[Snapshot], list[Snapshot]]:
 
 
 async def stored(raw: Any) -> tuple[bytes | None, dict[str, bytes]]:
+    """The last head, and the pieces that are not kept."""
     fields: dict[bytes, bytes] = await raw.hgetall(KEY)
     head = fields.pop(HEAD, None)
-    assert all(field.startswith(HEAD + b"/") for field in fields)
-    return head, {field.partition(b"/")[2].decode(): value for field, value in fields.items()}
+    assert all(field[len(HEAD) :][:1] in (b"/", b"@") for field in fields)
+    loose = {field: value for field, value in fields.items() if field.startswith(HEAD + b"/")}
+    return head, {field.partition(b"/")[2].decode(): value for field, value in loose.items()}
+
+
+async def kept(raw: Any) -> tuple[dict[int, bytes], dict[str, bytes]]:
+    """The heads that are kept, by their seq, and the pieces."""
+    fields: dict[bytes, bytes] = await raw.hgetall(KEY)
+    behind = {f[len(HEAD) + 1 :]: v for f, v in fields.items() if f.startswith(HEAD + b"@")}
+    listed = behind.pop(b"", b"").split()
+    pieces = {name[1:].decode(): behind.pop(name) for name in list(behind) if name[:1] == b"/"}
+    assert sorted(listed) == sorted(behind)
+    return {int(seq): head for seq, head in behind.items()}, pieces
 
 
 def reached(roots: tuple[str, ...], pieces: dict[str, bytes]) -> set[str]:
@@ -106,18 +119,26 @@ def reached(roots: tuple[str, ...], pieces: dict[str, bytes]) -> set[str]:
 
 async def check(raw: Any) -> bool:
     """Whether a whole snapshot is there; whatever is there must be spoken of, and all of that."""
-    head, pieces = await stored(raw)
+    head, loose = await stored(raw)
+    heads, stay = await kept(raw)
+    spoken_of = set[str]()
+    for seq, each in heads.items():
+        found = snapshot.read(each)
+        assert found is not None
+        assert found.seq == seq
+        spoken_of |= reached(found.cut.roots, stay)
+    assert stay.keys() == spoken_of
     if head is None:
-        assert not pieces
+        assert not loose
         return False
     adding, below = shelf._parted(head)
     found = snapshot.read(below)
     assert found is not None or below == b""
-    spoken = reached(found.cut.roots if found else (), pieces)
+    spoken = reached(found.cut.roots if found else (), stay | loose)
     if below == head:
-        assert pieces.keys() == spoken
+        assert loose.keys() <= spoken <= loose.keys() | stay.keys()
     else:
-        assert pieces.keys() <= spoken | set(adding)
+        assert loose.keys() <= spoken | set(adding)
     return found is not None
 
 
@@ -275,7 +296,8 @@ async def test_what_does_not_verify_is_no_snapshot_and_goes_with_the_next_one(
             await raw.hset(KEY, fields[7], other)
         case _:
             await raw.delete(KEY)
-            await raw.hset(KEY, mapping={b"session:1": b"old", b"session:1/00": b"old"})
+            old = [b"session:1", b"session:1/00", b"session:1@", b"session:1@7", b"session:1@/00"]
+            await raw.hset(KEY, mapping=dict.fromkeys(old, b"old"))
     held = await shelf_of(store).load()
     assert held.snapshot is None
     assert await shelf_of(store).save(second, held)
@@ -284,6 +306,7 @@ async def test_what_does_not_verify_is_no_snapshot_and_goes_with_the_next_one(
 
 async def test_another_projections_snapshots_are_left_alone(store: Store, raw: Any) -> None:
     fields = {"session:mine:1": b"a", "session:mine:1/00": b"b", "other:1": b"c", "session:3": b"d"}
+    fields |= {"session:mine:1@": b"7", "session:mine:1@7": b"e", "session:3@/00": b"f"}
     await raw.hset(KEY, mapping=fields)
     await raw.hset(KEY, HEAD, b"garbage")
     held = await shelf_of(store).load()
@@ -293,13 +316,108 @@ async def test_another_projections_snapshots_are_left_alone(store: Store, raw: A
 
 async def test_a_purge_takes_all_pieces_along_and_none_comes_back(store: Store, raw: Any) -> None:
     first, second = histories()[0][8:10]
-    assert await shelf_of(store).save(first, shelf.NOTHING)
-    held = await shelf_of(store).load()
+    held = await shelf_of(store).save(first, shelf.NOTHING)
+    assert held is not None
+    assert await shelf_of(store).keep(held)
     await store.purge(TENANT, ID, sequence=9)
     assert not await shelf_of(store).save(second, held)
+    assert not await shelf_of(store).keep(held)
     keys = {key async for key in raw.scan_iter("*")}
     assert {key.rpartition(b":")[2] for key in keys} == {b"purged", b"s1"}
     assert not await raw.exists(KEY)
+
+
+async def test_a_snapshot_that_is_kept_stays_as_it_was_whatever_comes_later(
+    store: Store, raw: Any
+) -> None:
+    held, keeping = shelf.NOTHING, list[Snapshot]()
+    for at, each in enumerate(histories()[0]):
+        saved = await shelf_of(store).save(each, held)
+        assert saved is not None
+        held = saved
+        if at % 3 == 0:
+            keeping.append(each)
+            held = await shelf_of(store).keep(saved) or shelf.NOTHING
+            assert await shelf_of(store).keep(saved)  # its own retry
+        assert await check(raw)
+        loaded = await shelf_of(store).load()
+        assert (loaded.value, loaded.loose) == (held.value, held.loose)
+    for earlier, later in pairwise(keeping):
+        for seq in (earlier.seq, later.seq - 1):
+            found = await shelf_of(store).near(seq)
+            assert found is not None
+            assert snapshot.write(found) == snapshot.write(earlier)
+            state = snapshot.join(SESSION, found.cut)
+            assert SESSION.encode(state) == SESSION.encode(snapshot.join(SESSION, earlier.cut))
+            head = await shelf_of(store).head_near(seq)
+            assert head is not None
+            assert (head.seq, head.cut.pieces) == (earlier.seq, {})
+    assert await shelf_of(store).near(keeping[0].seq - 1) is None
+
+
+async def test_a_kept_snapshot_costs_its_head_and_what_came_since_the_one_before(
+    store: Store, raw: Any
+) -> None:
+    tale, held, cost = begun(), shelf.NOTHING, list[int]()
+    for _ in range(40):
+        for _ in range(100):
+            tale.user("".join(Random(tale.state.seq).choices("abcdefgh ", k=1000)))
+        saved = await shelf_of(store).save(taken(tale.state), held)
+        assert saved is not None
+        before = await kept(raw)
+        held = await shelf_of(store).keep(saved) or shelf.NOTHING
+        after = await kept(raw)
+        new = [after[1][name] for name in after[1].keys() - before[1].keys()]
+        cost.append(len(after[0][tale.state.seq]) + sum(map(len, new)))
+        assert held.loose == frozenset()
+    assert max(cost[30:]) < 1.2 * max(cost[:10])
+
+
+@pytest.mark.parametrize("broken", ["head", "no head", "missing", "altered", "list"])
+async def test_a_kept_snapshot_that_does_not_verify_is_passed_over_for_an_earlier_one(
+    store: Store, raw: Any, broken: str
+) -> None:
+    held, three = shelf.NOTHING, histories()[0][3:6]
+    for each in three:
+        saved = await shelf_of(store).save(each, held)
+        assert saved is not None
+        held = await shelf_of(store).keep(saved) or shelf.NOTHING
+    last = HEAD + f"@{three[2].seq}".encode()
+    [own, *_] = sorted(set(three[2].cut.pieces) - set(three[1].cut.pieces))
+    match broken:
+        case "head":
+            await raw.hset(KEY, last, b"garbage\n")
+        case "no head":
+            await raw.hdel(KEY, last)
+        case "missing":
+            await raw.hdel(KEY, HEAD + b"@/" + own.encode())
+        case "altered":
+            await raw.hset(KEY, HEAD + b"@/" + own.encode(), b"\0[]")
+        case _:
+            await raw.hset(KEY, HEAD + b"@", b"garbage 7 " + str(three[1].seq).encode())
+    found = await shelf_of(store).near(three[2].seq)
+    assert found is not None
+    assert found.seq == three[1].seq
+
+
+async def test_what_is_saved_over_garbage_forgets_what_was_kept(store: Store, raw: Any) -> None:
+    saved = await shelf_of(store).save(histories()[0][3], shelf.NOTHING)
+    assert saved is not None
+    assert await shelf_of(store).keep(saved)
+    unread = Held(value=saved.value)
+    assert await shelf_of(store).save(histories()[1][9], unread)
+    assert await kept(raw) == ({}, {})
+    assert await check(raw)
+
+
+async def test_only_the_snapshot_that_is_there_is_kept(store: Store, raw: Any) -> None:
+    first, second = histories()[0][3:5]
+    early = await shelf_of(store).save(first, shelf.NOTHING)
+    assert early is not None
+    assert await shelf_of(store).save(second, early)
+    assert await shelf_of(store).keep(early) is None
+    assert await shelf_of(store).keep(shelf.NOTHING) is None
+    assert await kept(raw) == ({}, {})
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -327,9 +445,12 @@ async def test_replicas_that_race_break_down_and_disagree_leave_nothing_over_and
             for each, held in zip(replicas, seen, strict=True)
         ]
         done = await asyncio.gather(*racing, return_exceptions=True)
-        assert all(isinstance(each, bool | StoreUnavailable) for each in done)
+        assert all(isinstance(each, Held | StoreUnavailable | None) for each in done)
         if (await shelf_of(store).load()).snapshot is None:
             await shelf_of(store).save(chance.choice(histories()[0]), await shelf_of(store).load())
+        if chance.random() < 0.5:
+            now = await shelf_of(store).load()
+            await shelf_of(store).keep(chance.choice([now, now, *seen]))
         saved += await check(raw)
     assert saved == 20
     for each in replicas:
@@ -337,7 +458,7 @@ async def test_replicas_that_race_break_down_and_disagree_leave_nothing_over_and
 
 
 async def damage(raw: Any, chance: Random) -> None:
-    fields: list[bytes] = sorted(await raw.hkeys(KEY))
+    fields = sorted(name for name in await raw.hkeys(KEY) if not name.startswith(HEAD + b"@"))
     if not fields:
         return
     field = chance.choice([HEAD, chance.choice(fields)])

@@ -28,7 +28,6 @@ from hypothesis.stateful import (
 
 from flightlog import Event, Fenced, Result, SessionPurged
 from flightlog.bus.nats_bus import NatsBus
-from flightlog.cache.shelf import Shelf
 from flightlog.cache.store import _snapshots
 from flightlog.running import inbox, opening
 from flightlog.snapshot import SESSION
@@ -249,11 +248,10 @@ class Life(RuleBasedStateMachine):
         store = self.bench.observer.log.store
         assert store is not None
         projector = Projector(self.bench.observer.log.bus, store, metrics=Metrics())
-        held = await Shelf(store, TENANT, self.id, SESSION.name, SESSION.version).load()
         (seen,) = await store.look(TENANT, [self.id])
         job = Job(TENANT, self.id, 0, seen)
         folded = await projector._fold(job, SESSION, None)
-        await projector._save(job, SESSION, folded, held)
+        await (await projector._history(job, SESSION)).save(folded)
         await projector.project(job)
         with redis.Redis.from_url(self.bench.servers.redis_url) as client:
             self.snapshots += [client.hgetall(_snapshots(TENANT, self.id))]

@@ -1,4 +1,4 @@
-"""The three Lua scripts that Redis runs: compare, then set. What to set is decided in Python.
+"""The four Lua scripts that Redis runs: compare, then set. What to set is decided in Python.
 
 Each touches only keys it is told, of one hash tag; a key that holds another type than ours is
 garbage and goes. Each counts its own repetition as success, as clients send again after a timeout.
@@ -19,7 +19,7 @@ return 1
 # KEYS: snapshots, purged mark. ARGV: field, expected header, 1 when something was there, new value,
 # 1 to drop all pieces of the field, number of pieces to drop, their names, then names and values of
 # pieces to put. The field is `name:version`, a piece's own adds `/` and its name; to drop all drops
-# those of earlier versions too. Said again, it drops nothing
+# what was kept and those of earlier versions too. Said again, it drops nothing
 SNAPSHOT = """
 if redis.call('EXISTS', KEYS[2]) == 1 then return 0 end
 local kind = redis.call('TYPE', KEYS[1]).ok
@@ -32,7 +32,7 @@ if now ~= ARGV[4] then
   if ARGV[5] == '1' then
     for _, each in ipairs(redis.call('HKEYS', KEYS[1])) do
       local found = string.sub(each, 1, #name) == name and string.sub(each, #name + 1)
-      local old = found and (string.match(found, '^(%d+)$') or string.match(found, '^(%d+)/'))
+      local old = found and (string.match(found, '^(%d+)$') or string.match(found, '^(%d+)[/@]'))
       if old and tonumber(old) <= tonumber(version) then redis.call('HDEL', KEYS[1], each) end
     end
   end
@@ -40,6 +40,25 @@ if now ~= ARGV[4] then
 end
 for i = 7 + count, #ARGV, 2 do redis.call('HSET', KEYS[1], prefix .. ARGV[i], ARGV[i + 1]) end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[4])
+return 1
+"""
+
+# KEYS: snapshots, purged mark. ARGV: field, expected header, seq, names of pieces. What is kept
+# lies behind `@`: heads by their seq, pieces behind a `/`, and, nameless, the list of the seqs
+KEEP = """
+if redis.call('EXISTS', KEYS[2]) == 1 or redis.call('TYPE', KEYS[1]).ok ~= 'hash' then return 0 end
+local now, kept = redis.call('HGET', KEYS[1], ARGV[1]), ARGV[1] .. '@'
+if not now or string.sub(now, 1, #ARGV[2]) ~= ARGV[2] then return 0 end
+for i = 4, #ARGV do
+  local loose = ARGV[1] .. '/' .. ARGV[i]
+  local piece = redis.call('HGET', KEYS[1], loose)
+  if piece then redis.call('HSET', KEYS[1], kept .. '/' .. ARGV[i], piece) end
+  redis.call('HDEL', KEYS[1], loose)
+end
+if redis.call('HSET', KEYS[1], kept .. ARGV[3], now) == 1 then
+  local seqs = redis.call('HGET', KEYS[1], kept)
+  redis.call('HSET', KEYS[1], kept, (seqs and seqs .. ' ' or '') .. ARGV[3])
+end
 return 1
 """
 

@@ -69,6 +69,7 @@ class Store:
         self._swap = client.register_script(script.SWAP)
         self._put_row = client.register_script(script.ROW)
         self._put_snapshot = client.register_script(script.SNAPSHOT)
+        self._keep_snapshot = client.register_script(script.KEEP)
 
     @classmethod
     def connect(cls, url: str, *, timeout: float = TIMEOUT) -> "Store":
@@ -98,11 +99,15 @@ class Store:
         found: bytes | None = await self._read(self._client.hget(key, f"{name}:{version}"), None)
         return found
 
-    async def pieces(
-        self, tenant: str, session: str, name: str, version: int, pieces: Sequence[str]
+    async def parts(
+        self, tenant: str, session: str, name: str, version: int, parts: Sequence[str]
     ) -> list[bytes | None]:
-        """The stored pieces of a projection's snapshots, in their order, unchecked."""
-        fields = [f"{name}:{version}/{each}" for each in pieces]
+        """Stored parts of a projection's snapshots, in their order, unchecked.
+
+        A piece is `/` and its name. Behind an `@` is what is kept: a head's seq, a piece, or, with
+        nothing there, the list of the seqs.
+        """
+        fields = [f"{name}:{version}{each}" for each in parts]
         asked = self._client.hmget(_snapshots(tenant, session), fields)
         found: list[bytes | None] = await self._read(asked, [None] * len(fields))
         return found
@@ -122,7 +127,7 @@ class Store:
         """Store a snapshot if what is there begins with `replacing` (None: nothing is there).
 
         With it, `put` stores pieces and `drop` removes some: None means all that are there
-        before, and what earlier versions left.
+        before, with what was kept, and what earlier versions left.
         False when another one came first, or the session is purged. Idempotent.
         """
         keys = [_snapshots(tenant, session), _purged(tenant, session)]
@@ -132,6 +137,26 @@ class Store:
         said: list[Any] = [f"{name}:{version}", *expected, value, *gone, *pieces]
         with self._translated():
             return bool(await self._put_snapshot(keys, said))
+
+    async def keep_snapshot(
+        self,
+        tenant: str,
+        session: str,
+        name: str,
+        version: int,
+        header: bytes,
+        *,
+        seq: int,
+        pieces: Collection[str],
+    ) -> bool:
+        """Let the snapshot with that header stay as the one at `seq`, and these pieces with it.
+
+        False when it is not the one that is there, or the session is purged. Idempotent.
+        """
+        keys = [_snapshots(tenant, session), _purged(tenant, session)]
+        with self._translated():
+            said: list[Any] = [f"{name}:{version}", header, seq, *pieces]
+            return bool(await self._keep_snapshot(keys, said))
 
     async def look(self, tenant: str, sessions: Sequence[str]) -> list[Seen]:
         """The entries of many sessions of a tenant, in their order, `_CHUNK` a round trip."""

@@ -37,6 +37,11 @@ class Head(Struct, frozen=True, gc=False):
         return self.writers[-1][1] if self.writers else 0
 
 
+def agree(one: Writers, other: Writers, *, upto: int) -> bool:
+    """Whether two chains of one log are the same up to a seq: who won a branch began to write."""
+    return [each for each in one if each[0] <= upto] == [each for each in other if each[0] <= upto]
+
+
 class Stray(Struct, frozen=True):
     """A message on the subject that is no event of the session: kept, reported, never folded."""
 

@@ -1,7 +1,7 @@
 """Reading a session to its end: passes until no doubt is left, a projection folded on top."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Generic, TypeVar
 
 from msgspec import Struct
@@ -64,6 +64,9 @@ class Folded(Struct, Generic[S], frozen=True):
         return self.head.writers
 
 
+Passed = Callable[[Folded[S]], Awaitable[None]]
+
+
 async def fold(
     bus: Bus,
     tenant: str,
@@ -73,18 +76,22 @@ async def fold(
     snapshot: Snapshot | None = None,
     at_least: int = 0,
     until: int | None = None,
+    passed: Passed[S] | None = None,
 ) -> Folded[S]:
     """Project a session from `snapshot` (or from nothing) to the end of its log, or to seq `until`.
 
     A snapshot on a losing chain, or a tail that does not follow from it, makes the fold start from
-    zero. Raises `LogCorrupt` when the leader shows the damage too, `BusUnavailable` in time.
+    zero. `passed` sees how far it is after each page: a seq that goes back tells of a new start.
+    Raises `LogCorrupt` when the leader shows the damage too, `BusUnavailable` in time.
     """
     pins: tuple[Pin, ...] = ()
     patience = Patience()
     while True:
         reading = Reading(bus, tenant, session, head=_head(snapshot), pins=pins)
         try:
-            return await _pass(reading, projection, snapshot, at_least, until)
+            return await _pass(
+                reading, projection, snapshot, at_least=at_least, until=until, passed=passed
+            )
         except _Undecodable:
             snapshot = None
         except Branch as branch:
@@ -101,8 +108,10 @@ async def _pass(
     reading: Reading,
     projection: Projection[S],
     snapshot: Snapshot | None,
+    *,
     at_least: int,
     until: int | None,
+    passed: Passed[S] | None,
 ) -> Folded[S]:
     state = _start(projection, snapshot)
     apply = projection.apply
@@ -114,13 +123,18 @@ async def _pass(
                     break
                 state = apply(state, event if event.v == WIRE_VERSION else upcast.lift(event))
                 tail += 1
+            if passed is not None:
+                await passed(_folded(reading, state, snapshot, tail))
     except Unexplained as exc:
         if until is None or exc.gap.seq < until:
             raise
-    head = reading.chain.head
+    return _folded(reading, state, snapshot, tail)
+
+
+def _folded(reading: Reading, state: S, snapshot: Snapshot | None, tail: int) -> Folded[S]:
     return Folded(
         state=state,
-        head=head,
+        head=reading.chain.head,
         read_to=reading.read_to,
         strays=tuple(reading.chain.strays),
         presence=reading.presence,
