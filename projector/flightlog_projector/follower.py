@@ -50,6 +50,7 @@ class Follower:
         self._settling = asyncio.Lock()
         self._warned_at = -WARN_EVERY
         self.stream = notices.stream
+        self.opened = False  # whether the consumer is there
         self.progress, self.keeper = progress, keeper
         self._bus, self._store, self._notices, self._projector = bus, store, notices, projector
         self._gate, self._metrics = gate, metrics
@@ -61,11 +62,10 @@ class Follower:
 
     async def run(self) -> None:
         """Follow the stream until `stop`, then drain; NATS and Redis may come and go."""
-        opened = False
-        while not (opened or self._is_over()):
+        while not (self.opened or self._is_over()):
             async with self._hindrance():
                 await self._notices.open()
-                opened = True
+                self.opened = True
         async with asyncio.TaskGroup() as group:
             for beside in (self._settle_all(), self._watch(), self._keep()):
                 group.create_task(beside)

@@ -1,4 +1,4 @@
-"""What the projector tells over HTTP: `/livez`, `/readyz`, `/metrics`."""
+"""What the projector tells over HTTP: `/startupz`, `/livez`, `/readyz`, `/metrics`."""
 
 import contextlib
 import socket
@@ -26,7 +26,12 @@ class _Server(uvicorn.Server):
 
 
 def application(followers: Sequence[Follower], metrics: Metrics, unready: Ready) -> Starlette:
-    """The three pages. `unready` tells why no traffic should rely on this replica, or None."""
+    """The pages. `unready` tells why no traffic should rely on this replica, or None."""
+
+    async def startupz(_: Request) -> Response:
+        return _verdict(
+            [f"{each.stream}: no consumer yet" for each in followers if not each.opened]
+        )
 
     async def livez(_: Request) -> Response:
         now = time.monotonic()
@@ -40,9 +45,8 @@ def application(followers: Sequence[Follower], metrics: Metrics, unready: Ready)
     async def counters(_: Request) -> Response:
         return Response(metrics.text(), media_type="text/plain; version=0.0.4")
 
-    return Starlette(
-        routes=[Route("/livez", livez), Route("/readyz", readyz), Route("/metrics", counters)]
-    )
+    pages = {"/startupz": startupz, "/livez": livez, "/readyz": readyz, "/metrics": counters}
+    return Starlette(routes=[Route(path, page) for path, page in pages.items()])
 
 
 def server(app: Starlette) -> uvicorn.Server:

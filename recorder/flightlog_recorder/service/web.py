@@ -1,4 +1,4 @@
-"""What the recorder tells over HTTP: `/livez`, `/readyz`, `/metrics`."""
+"""What the recorder tells over HTTP: `/startupz`, `/livez`, `/readyz`, `/metrics`."""
 
 import contextlib
 import socket
@@ -24,7 +24,10 @@ class _Server(uvicorn.Server):
 
 
 def application(metrics: Metrics, *, why_dead: Why, why_unready: Why) -> Starlette:
-    """The three pages; the two functions tell what is wrong, or None."""
+    """The pages; the two functions tell what is wrong, or None."""
+
+    async def startupz(_: Request) -> Response:
+        return _verdict(None)  # it listens only once it has found the streams
 
     async def livez(_: Request) -> Response:
         return _verdict(why_dead())
@@ -35,9 +38,8 @@ def application(metrics: Metrics, *, why_dead: Why, why_unready: Why) -> Starlet
     async def counters(_: Request) -> Response:
         return Response(metrics.text(), media_type="text/plain; version=0.0.4")
 
-    return Starlette(
-        routes=[Route("/livez", livez), Route("/readyz", readyz), Route("/metrics", counters)]
-    )
+    pages = {"/startupz": startupz, "/livez": livez, "/readyz": readyz, "/metrics": counters}
+    return Starlette(routes=[Route(path, page) for path, page in pages.items()])
 
 
 def server(app: Starlette) -> uvicorn.Server:

@@ -1,0 +1,144 @@
+"""The settings of NATS that we ship: the server takes them, and syncs before every ack."""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from flightlog.bus import nats_bus
+from flightlog.wire import layout
+from flightlog_recorder.embedded.binary import nats_server
+from flightlog_recorder.provision import Wish, plan
+from tests.deploy.rendered import DEPLOY, component
+
+CONFIGS = [DEPLOY / "nats" / "cluster.conf", DEPLOY / "k8s" / "overlays" / "dev" / "nats.conf"]
+ACCOUNTS = """accounts {
+  FLIGHTLOG { jetstream: enabled, users: [ { user: recorder, password: x } ] }
+  SYS { users: [ { user: doctor, password: x } ] }
+}
+system_account: SYS
+"""
+# NACK's word for a stream's setting, where it is not the server's in camel case.
+NACKS_WORDS = {
+    "allowAtomicPublish": "allow_atomic",
+    "allowMsgTtl": "allow_msg_ttl",
+    "allowRollup": "allow_rollup_hdrs",
+    "replicas": "num_replicas",
+}
+NACKS_OWN = {"preventDelete"}
+NANOSECONDS = 1_000_000_000
+
+
+def check(config: Path) -> str:
+    """What the server says of a configuration file."""
+    done = subprocess.run(
+        [nats_server(), "-t", "-c", config],
+        env=os.environ | {"SERVER_NAME": "n1", "POD_NAME": "nats-0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stderr
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda path: path.parent.name)
+def test_the_server_takes_each_file(config: Path) -> None:
+    assert "is valid" in check(config)
+    assert "sync_interval: always" in config.read_text()
+
+
+def values() -> Mapping[str, Any]:
+    found: Mapping[str, Any] = yaml.safe_load((DEPLOY / "nats" / "values.yaml").read_text())
+    return found
+
+
+def as_the_chart_renders(config: Mapping[str, Any]) -> str:
+    """The part of the chart's nats.conf that our values decide."""
+    stream, cluster = config["jetstream"], config["cluster"]
+    store = stream["fileStore"]
+    made = {
+        "server_name": "<< $POD_NAME >>",
+        "http_port": config["monitor"]["port"],
+        "jetstream": {
+            "store_dir": store["dir"],
+            "max_file_store": f"<< {store['pvc']['size']} >>",
+            "max_memory_store": 0,
+            **stream["merge"],
+        },
+        "cluster": {"name": "nats", "port": 6222, "routes": ["nats://nats-0:6222"]},
+        **config["merge"],
+    }
+    assert cluster == {"enabled": True, "replicas": 3}
+    text = json.dumps(made, indent=1)
+    text = re.sub(r'"<< (.*?) >>"', r"\1", text)
+    return re.sub(r'"\$include": "(.*?)",?', r"include \1;", text)
+
+
+def test_the_server_takes_what_the_chart_makes_of_our_values(tmp_path: Path) -> None:
+    config = tmp_path / "nats-config" / "nats.conf"
+    accounts = tmp_path / "nats-accounts" / "accounts.conf"
+    for path in (config, accounts):
+        path.parent.mkdir()
+    accounts.write_text(ACCOUNTS)
+    config.write_text(as_the_chart_renders(values()["config"]))
+    assert "is valid" in check(config)
+    accounts.unlink()
+    assert "is valid" not in check(config)
+
+
+def test_the_accounts_are_mounted_where_the_settings_include_them_from() -> None:
+    found = values()
+    included = (Path("/etc/nats-config") / found["config"]["merge"]["$include"]).parent
+    for part in ("container", "reloader"):
+        [patch] = found[part]["patch"]
+        assert os.path.normpath(included) == patch["value"]["mountPath"]
+
+
+def test_an_ack_waits_for_the_disks_of_a_majority() -> None:
+    config = values()["config"]
+    assert config["jetstream"]["merge"]["sync_interval"] == "always"
+    assert config["cluster"]["replicas"] == 3
+    assert config["jetstream"]["fileStore"]["pvc"]["enabled"]
+
+
+def as_nack_sends(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The stream's settings in the server's words."""
+    made: dict[str, Any] = {}
+    for word, value in spec.items():
+        if word in NACKS_OWN:
+            continue
+        snake = re.sub(r"([A-Z])", lambda found: f"_{found[1].lower()}", word)
+        made[NACKS_WORDS.get(word, snake)] = value
+    if age := made.get("max_age"):
+        made["max_age"] = int(age.removesuffix("h")) * 3600 * NANOSECONDS
+    return made
+
+
+async def test_streams_that_nack_made_are_accepted_and_nothing_is_changed(nats_url: str) -> None:
+    wanted = [as_nack_sends(each["spec"]) for each in component("streams")]
+    assert {each["num_replicas"] for each in wanted} == {3}
+    bare = await nats_bus.connect_bare(nats_url)
+    async with bare:
+        await nats_bus.create(bare, [{**each, "num_replicas": 1} for each in wanted])
+        found = await bare.stream_configs()
+        made = plan(Wish(streams=8), found)
+        assert (made.create, made.refused) == ([], [])
+        assert len(made.there) == len(wanted)
+        assert len(layout.read_layout(found).streams) == 8
+
+
+def test_the_streams_for_nack_are_those_that_provision_makes() -> None:
+    mine = layout.log_configs(8, replicas=3) + layout.side_configs(replicas=3)
+    theirs = {each["spec"]["name"]: as_nack_sends(each["spec"]) for each in component("streams")}
+    assert theirs.keys() == {config["name"] for config in mine}
+    for config in mine:
+        wanted = {**config, "subjects": sorted(config["subjects"])}
+        assert layout.differences(wanted, theirs[config["name"]]) == []
+        assert theirs[config["name"]]["num_replicas"] == 3
+        assert theirs[config["name"]]["compression"] == config.get("compression", "none")
