@@ -94,6 +94,35 @@ async def test_nor_into_how_many_pieces(seed: int) -> None:
     assert await parsed(pieces) == (WANTED, NOTED)
 
 
+async def test_what_was_begun_for_a_page_that_is_given_up_goes_the_long_way() -> None:
+    client = Client()
+    client.parser.pages[PAGE] = []
+    await client.parser.parse(SENT[:200])
+    del client.parser.pages[PAGE]
+    await client.parser.parse(SENT[200:])
+    assert len(client.noted) == len(WANTED) + len(NOTED) - 1
+    assert client.noted[-1] == NOTED[-1]
+
+
+async def test_what_was_begun_is_forgotten_with_its_connection() -> None:
+    client = Client()
+    page = client.parser.pages[PAGE] = list[Message]()
+    await client.parser.parse(SENT[:200])
+    client.parser.reset()
+    await client.parser.parse(SENT)
+    assert page[1:] == WANTED
+    assert client.noted == NOTED
+
+
+async def test_a_large_message_in_many_pieces_comes_to_its_page() -> None:
+    client, body = Client(), b"large" * 40_000
+    page = client.parser.pages[PAGE] = list[Message]()
+    sent = hmsg(PAGE, found(1), body) + hmsg(PAGE, found(2), b"behind")
+    for at in range(0, len(sent), 32_768):
+        await client.parser.parse(sent[at : at + 32_768])
+    assert page == [Message("a.b", 1, body), Message("a.b", 2, b"behind")]
+
+
 async def test_without_a_page_under_way_everything_goes_the_long_way() -> None:
     client = Client()
     await client.parser.parse(SENT)

@@ -78,8 +78,7 @@ class Link:
     @property
     def server_version(self) -> tuple[int, ...]:
         """The connected server's version."""
-        text = self._client.connected_server_version if self._client else None
-        return (text.major, text.minor, text.patch) if text else (0, 0, 0)
+        return self._client.server_version if self._client else (0, 0, 0)
 
     async def open(self, timeout: float) -> None:
         """Connect, or raise `BusUnavailable` or `NotPermitted` within `timeout` seconds."""

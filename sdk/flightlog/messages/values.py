@@ -41,19 +41,23 @@ def of(entries: Entries, provider: Provider, told: Callable[[bytes], Any]) -> li
     `told` reads a line that holds marks.
     """
     found, due = list[Message](), tuple[str, ...]()
+    first: Message | None = None
     try:
         for each in _all(entries, provider):
-            if not each.messages:
-                continue
-            if (due or each.gives) and not view.fits(each, due):
-                return None
-            if not found:
-                found += [told(line) for line in provider.opening(_encode(each.messages[0]))]
-            due = each.asks
-            found += each.messages if each.words else _told(each.messages, told)
+            if isinstance(each, dict):
+                if due:
+                    return None
+                first = first or each
+                found.append(each)
+            elif each.messages:
+                if (due or each.gives) and not view.fits(each, due):
+                    return None
+                first, due = first or each.messages[0], each.asks
+                found += each.messages if each.words else _told(each.messages, told)
+        opening = provider.opening(_encode(first)) if first else []
     except RecursionError:
         return None
-    return None if due else found
+    return None if due else [*map(told, opening), *found]
 
 
 def _told(messages: Sequence[Message], told: Callable[[bytes], Any]) -> list[Message]:
@@ -64,29 +68,27 @@ def _told(messages: Sequence[Message], told: Callable[[bytes], Any]) -> list[Mes
     return [message for message in found if isinstance(message, dict)]
 
 
-def _all(entries: Entries, provider: Provider) -> Iterator[Shown]:
-    for segment in entries.closed:
-        yield from _of_segment(segment, provider)
-    yield from _of_segment(Segment(entries.tail), provider)
-
-
-def _of_segment(segment: Segment, provider: Provider) -> Iterator[Shown]:
-    try:
-        spoken = _decode(segment.written)
-    except _UNREADABLE:
-        yield from [view.shown(entry, provider) for entry in segment.entries]
-        return
-    for at, each in enumerate(spoken):
-        if isinstance(each, _Said) and turn.are_words(each.content):
-            yield Shown(({"role": "user", "content": each.content},), words=True)
-        elif isinstance(each, _Answer) and each.provider == provider.NAME:
-            made = provider.answer(each.message)
-            as_it_is = made.words or not _is_marked(segment)
-            yield made if as_it_is else view.shown(segment.entries[at], provider)
-        elif isinstance(each, Results | Sent):
-            yield view.shown(each, provider)
-        else:
-            yield view.shown(segment.entries[at], provider)
+def _all(entries: Entries, provider: Provider) -> Iterator[Message | Shown]:
+    """What is shown of each entry in turn; a message of words alone, as most are, is itself."""
+    for segment in (*entries.closed, Segment(entries.tail)):
+        try:
+            spoken = _decode(segment.written)
+        except _UNREADABLE:
+            yield from [view.shown(entry, provider) for entry in segment.entries]
+            continue
+        for at, each in enumerate(spoken):
+            if isinstance(each, _Said) and turn.are_words(each.content):
+                yield {"role": "user", "content": each.content}
+            elif isinstance(each, _Answer) and each.provider == provider.NAME:
+                made = provider.answer(each.message)
+                if made.words:
+                    yield made.messages[0]
+                else:
+                    yield view.shown(segment.entries[at], provider) if _is_marked(segment) else made
+            elif isinstance(each, Results | Sent):
+                yield view.shown(each, provider)
+            else:
+                yield view.shown(segment.entries[at], provider)
 
 
 def _is_marked(segment: Segment) -> bool:

@@ -104,24 +104,23 @@ class Chain:
             return None
         if isinstance(found, Control):
             return found
-        if self._fits(found):
-            return self._count(found, part)
+        if self._fits(found, head := self.head):
+            return self._count(found, head, part)
         self._reject(found)
         return None
 
-    def _fits(self, event: Event) -> bool:
-        if event.seq != self.head.seq + 1 or event.prev != self.head.digest:
+    def _fits(self, event: Event, head: Head) -> bool:
+        if event.prev != head.digest or event.seq != head.seq + 1:
             return False
-        pin = self._pins.get((event.seq, event.prev))
+        pin = self._pins.get((event.seq, event.prev)) if self._pins else None
         return pin is None or pin.sequence == event.sequence
 
-    def _count(self, event: Event, part: Part) -> Event:
-        writers = self.head.writers
-        number = takeover(event)
-        if number > self.head.writer:
+    def _count(self, event: Event, head: Head, part: Part) -> Event:
+        writers = head.writers
+        if event.type in _TAKEOVERS and (number := takeover(event)) > head.writer:
             writers += ((event.seq, number),)
         self.head = Head(event.seq, event.digest, event.sequence, part, writers)
-        early = self._early.get(event.digest)
+        early = self._early.get(event.digest) if self._early else None
         self.gap = self._gap(early) if early else None
         return event
 

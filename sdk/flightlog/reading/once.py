@@ -121,21 +121,23 @@ class Reading:
 
     def _take(self, messages: list[Message], part: Part) -> list[Event]:
         events: list[Event] = []
-        if messages and part == "base":
+        if not messages:
+            return events
+        last = messages[-1].sequence
+        self.read_to = max(self.read_to, last)
+        if part == "base":
             self._base_seen = True
+        if not self._anchored and part == self._anchor.part and self._is_anchor(messages[0]):
+            messages = messages[1:]
         for message in messages:
-            self.read_to = max(self.read_to, message.sequence)
-            if not self._anchored and part == self._anchor.part and self._is_anchor(message):
-                continue
             found = self.chain.offer(message, part)
             if isinstance(found, Event):
                 events.append(found)
             elif found is not None:
                 self._control(found, part)
-        if messages:
-            self._next[part] = messages[-1].sequence + 1
-            if part == "live":
-                self.last_live = messages[-1].sequence
+        self._next[part] = last + 1
+        if part == "live":
+            self.last_live = last
         return events
 
     def _is_anchor(self, message: Message) -> bool:
