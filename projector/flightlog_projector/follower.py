@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 
 from flightlog.bus.nats_bus import NatsBus
 from flightlog.bus.notices import Notice, Notices
-from flightlog.cache.store import Seen, Store
+from flightlog.cache.place import Seen
+from flightlog.cache.store import Store
 from flightlog.errors import FlightlogError
 from flightlog.wire import subject as names
 from flightlog_projector.backlog import Backlog, Key, Work

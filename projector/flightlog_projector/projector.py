@@ -10,8 +10,9 @@ from typing import Any, cast
 from flightlog.bus.protocol import Bus, Page
 from flightlog.cache import catalog
 from flightlog.cache.catalog import Row
+from flightlog.cache.place import Seen
 from flightlog.cache.shelf import Shelf
-from flightlog.cache.store import Seen, Store
+from flightlog.cache.store import Store
 from flightlog.errors import BusUnavailable, FlightlogError, LogCorrupt
 from flightlog.reading import reader
 from flightlog.reading.reader import Folded, Passed

@@ -202,12 +202,15 @@ class Log:
         key: str | None = None,
         key_prefix: str | None = None,
         parent: str | None = None,
+        fork_of: str | None = None,
+        damaged: bool | None = None,
         after: Cursor | None = None,
         limit: int = 100,
     ) -> Page:
         """A page of the catalog, latest activity first; reads no log.
 
-        With `parent`, the sessions that the calls of that session have opened.
+        With `parent`, the sessions that the calls of that session have opened; with `fork_of`, its
+        forks; with `damaged`, those whose log the recorder or the projector found broken.
         The catalog follows the log within about 2 s. Raises `StoreUnavailable` without Redis.
         """
         if self.store is None:
@@ -219,6 +222,8 @@ class Log:
             key=key,
             key_prefix=key_prefix,
             parent=parent,
+            fork_of=fork_of,
+            damaged=damaged,
         )
         return await self.store.rows(self.tenant, wanted, before=after, limit=limit)
 
@@ -233,7 +238,7 @@ class Log:
                 if row.session not in seen:
                     seen.add(row.session)
                     waiting.append(row.session)
-                    total += usage.counted(row.usage)
+                    total += usage.counted(row.usage, row.cost)
         return total
 
     async def _children(self, parent: str) -> AsyncIterator[Row]:

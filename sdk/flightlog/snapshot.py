@@ -66,7 +66,7 @@ class _Session:
     """The default projection: `flightlog.state`."""
 
     name = "session"
-    version = 2
+    version = 3
 
     def initial(self) -> SessionState:
         return sessions.initial()

@@ -25,7 +25,7 @@ async def project(world: World, session: str = S, *, at_least: int = 0, **more: 
 
 
 async def stored(world: World, session: str = S, name: str = "session") -> Any:
-    version = 2 if name == "session" else 1
+    version = SESSION.version if name == "session" else 1
     return (await Shelf(world.store, TENANT, session, name, version).load()).snapshot
 
 
@@ -83,17 +83,19 @@ def test_a_snapshot_is_due_after_events_or_time_or_at_rest(
 async def test_a_snapshot_that_does_not_verify_is_replaced(world: World) -> None:
     last = await world.put(S, *chain(120))
     await project(world, at_least=last)
-    good = await world.store.snapshot(TENANT, S, "session", 2)
+    good = await world.store.snapshot(TENANT, S, "session", SESSION.version)
     assert good is not None
     for garbage in (b"", b"\xff\xfe", good[:-3], good.replace(b'"seq":120', b'"seq":121')):
         (seen,) = await world.store.look(TENANT, [S])
-        held = await world.store.snapshot(TENANT, S, "session", 2)
+        held = await world.store.snapshot(TENANT, S, "session", SESSION.version)
         header = snapshots.header(held or b"")
-        assert await world.store.save_snapshot(TENANT, S, "session", 2, garbage, replacing=header)
+        assert await world.store.save_snapshot(
+            TENANT, S, "session", SESSION.version, garbage, replacing=header
+        )
         projector = Projector(world.bus, world.store, metrics=Metrics())
         done = await projector.project(Job(TENANT, S, last, seen))
         assert done.aside is None
-        assert await world.store.snapshot(TENANT, S, "session", 2) == good
+        assert await world.store.snapshot(TENANT, S, "session", SESSION.version) == good
 
 
 async def test_strays_are_counted_once_each_over_many_folds(world: World) -> None:

@@ -202,6 +202,15 @@ def test_a_message_of_several_lines_is_one_answer_at_the_place_of_its_first() ->
     assert imported.report.rewound == 0
 
 
+def test_a_cost_that_early_versions_wrote_beside_a_message_is_its_usages(tmp_path: Path) -> None:
+    usage = {"input_tokens": 3, "output_tokens": 1}
+    line = answered("a", "m1", {"type": "text", "text": "hi"}, costUSD=0.25)
+    line["message"]["usage"] = usage
+    imported = read_claude_code(written(tmp_path, said("u", "hi"), line))
+    [answer] = bodies(imported, "model_response")
+    assert answer["usage"] == {"cost": 0.25, **usage}
+
+
 def test_results_keep_outcome_duration_and_the_structured_form() -> None:
     ok, failed = bodies(read_claude_code(DATA / "parallel.jsonl"), "tool_result")
     assert (ok["outcome"], ok["output"], ok["duration"]) == ("ok", "plan.md\n", 0.25)

@@ -11,6 +11,7 @@ import pytest
 import flightlog
 from flightlog import Log
 from flightlog.bus.nats_bus import NatsBus
+from flightlog.cache.catalog import Row
 from flightlog.wire import carry
 from flightlog.wire import subject as names
 from flightlog.wire.layout import INBOX_STREAM
@@ -137,6 +138,21 @@ async def test_a_damaged_log_is_named_until_it_is_gone_and_the_others_are_fine(l
     again = Recorder(log)
     await again.goes_round()
     assert not again.rounds.problems
+
+
+async def test_the_catalog_is_told_what_is_damaged_until_it_is_mended(log: Log) -> None:
+    assert log.store is not None
+    session = names.mint()
+    events = chain(5, session=session)
+    last = await write(log, session, events[:2] + events[3:])
+    await log.store.save_row(Row(tenant=TENANT, session=session, read_to=1))
+    await Recorder(log).goes_round()
+    [row] = (await log.sessions(damaged=True)).rows
+    assert row.session == session
+    assert "fork it at 2" in (row.trouble or "")
+    await write(log, session, events[2:], last=last)
+    await Recorder(log).goes_round()
+    assert (await log.sessions(damaged=True)).rows == []
 
 
 async def test_blobs_that_a_session_uses_stay(log: Log) -> None:

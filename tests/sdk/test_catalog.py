@@ -7,16 +7,12 @@ from hypothesis import strategies as st
 
 from flightlog import state
 from flightlog.cache import catalog
-from flightlog.cache.catalog import Entry, Filter, Purged, Row
+from flightlog.cache.catalog import Filter, Row
 from tests.handmade import follow, takeover
 
 
 def row(**fields: object) -> Row:
     return Row(**({"tenant": "acme", "session": "s"} | fields))  # type: ignore[arg-type]
-
-
-def purged(sequence: int) -> Purged:
-    return Purged(tenant="acme", session="s", sequence=sequence)
 
 
 def test_a_row_says_what_the_state_says() -> None:
@@ -47,14 +43,9 @@ def test_a_row_says_what_the_state_says() -> None:
         (row(read_to=2), row(read_to=2, error="x"), True),
         (row(read_to=2, error="y"), row(read_to=2, error="x"), False),
         (row(read_to=1), row(read_to=2, error="x"), False),
-        (row(read_to=9), purged(5), False),
-        (purged(5), row(read_to=9), True),
-        (purged(5), None, True),
-        (purged(6), purged(5), True),
-        (purged(5), purged(5), False),
     ],
 )
-def test_later_wins_and_purged_stays_purged(new: Entry, old: Entry | None, wins: bool) -> None:
+def test_the_row_that_reaches_further_wins(new: Row, old: Row | None, wins: bool) -> None:
     assert catalog.replaces(new, old) is wins
 
 
@@ -104,9 +95,11 @@ def test_fields_of_a_later_version_do_not_hide_a_row() -> None:
 
 @given(labelled)
 def test_every_row_is_in_the_index_that_its_filter_reads(labels: dict[str, str]) -> None:
-    entry = row(status="running", waiting="model", labels=labels, error="x")
+    lineage = {"forked_from": {"session": "f", "seq": 1}}
+    entry = row(status="running", waiting="model", labels=labels, damage="x", lineage=lineage)
     filters = [
         Filter(),
+        Filter(fork_of="f"),
         Filter(status="running"),
         Filter(waiting="model", status="running"),
         Filter(damaged=True),
@@ -128,6 +121,8 @@ def test_every_row_is_in_the_index_that_its_filter_reads(labels: dict[str, str])
         Filter(key="nightly"),
         Filter(key_prefix="weekly"),
         Filter(damaged=True),
+        Filter(parent="p"),
+        Filter(fork_of="f"),
     ],
 )
 def test_a_filter_leaves_out_what_does_not_fit(wanted: Filter) -> None:

@@ -58,7 +58,11 @@ def test_the_header_is_one_line_of_json_and_names_position_and_checksum() -> Non
     head = snapshot.header(value)
     assert value.startswith(head + b"\n")
     fields = json.loads(head)
-    assert (fields["projection"], fields["version"], fields["seq"]) == ("session", 2, 2)
+    assert (fields["projection"], fields["version"], fields["seq"]) == (
+        "session",
+        snapshot.SESSION.version,
+        2,
+    )
     assert len(fields["checksum"]) == 64
 
 

@@ -325,6 +325,19 @@ def test_side_calls_count_tokens_and_change_nothing_else() -> None:
     assert tale.state.usage == Usage(13, 3, 7, 0)
 
 
+def test_a_cost_is_summed_where_responses_tell_one_and_unset_where_none_does() -> None:
+    tale = begun()
+    tale.turn(text("hi"), usage={"input_tokens": 3})
+    free = tale.state
+    assert free.usage.dollars is None
+    assert b"cost" not in state.encode(free)
+    for cost in (0.1, 0.2, 0, "1", True, -1, {"total": 1}, 1e300):
+        tale.turn(text("hi"), usage={"input_tokens": 1, "cost": cost})
+    assert tale.state.usage.dollars == 0.3
+    assert tale.state.usage.input_tokens == 11
+    assert state.decode(state.encode(tale.state)).usage == tale.state.usage
+
+
 @pytest.mark.parametrize("usage", ["lots", {"input_tokens": "3"}, {"input_tokens": -1}, [1], None])
 def test_usage_that_cannot_be_read_counts_as_nothing(usage: object) -> None:
     tale = begun()

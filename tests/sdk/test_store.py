@@ -185,11 +185,58 @@ async def test_a_purged_session_is_gone_and_no_late_projector_revives_it(
     assert await store.row(TENANT, "s1") is None
     assert await store.snapshot(TENANT, "s1", "session", 1) is None
     assert await listed(store) == await listed(store, Filter(key="k")) == []
+    (left,) = [key async for key in raw.scan_iter("*")]
+    assert left == f"flightlog:session:{{{TENANT}.s1}}:purged".encode()
+    assert await raw.get(left) == b"9"
+    assert 86_000 < await raw.ttl(left) <= 86_400
+
+
+async def test_a_projector_that_saw_the_row_before_a_purge_does_not_revive_it(
+    store: Store, raw: "redis.Redis"
+) -> None:
+    await store.save_row(row("s1", 5))
     (seen,) = await store.look(TENANT, ["s1"])
-    assert seen.covers == 9
-    lives = [await raw.ttl(key) async for key in raw.scan_iter("*")]
-    assert lives
-    assert all(86_000 < life <= 86_400 for life in lives)
+    await store.purge(TENANT, "s1", sequence=9)
+    assert not (await store.save_row(row("s1", 8), seen=seen)).written
+    assert len([key async for key in raw.scan_iter("*")]) == 1
+
+
+async def test_a_row_written_while_its_session_is_purged_is_taken_back(
+    store: Store, raw: "redis.Redis", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = store._put
+
+    async def purged_first(*args: Any) -> bool:
+        monkeypatch.setattr(store, "_put", put)
+        await store.purge(TENANT, "s1", sequence=9)
+        return await put(*args)
+
+    monkeypatch.setattr(store, "_put", purged_first)
+    assert not (await store.save_row(row("s1", 8, key="k"))).written
+    assert len([key async for key in raw.scan_iter("*")]) == 1
+
+
+async def test_forks_and_what_is_damaged_are_found_by_an_index(store: Store) -> None:
+    await store.save_row(row("s1", 1, lineage={"forked_from": {"session": "s0", "seq": 4}}))
+    await store.save_row(row("s2", 2, lineage={"parent": {"session": "s0"}}))
+    assert await listed(store, Filter(fork_of="s0")) == ["s1"]
+    assert await listed(store, Filter(parent="s0")) == ["s2"]
+    await store.note_damage(TENANT, "s1", "two events are gone")
+    await store.note_damage(TENANT, "none", "two events are gone")
+    assert await listed(store, Filter(damaged=True)) == ["s1"]
+    assert await listed(store, Filter(damaged=False)) == ["s2"]
+
+
+async def test_what_the_recorder_found_stays_until_it_finds_otherwise(store: Store) -> None:
+    await store.save_row(row("s1", 1))
+    (seen,) = await store.look(TENANT, ["s1"])
+    await store.note_damage(TENANT, "s1", "two events are gone")
+    assert (await store.save_row(row("s1", 2), seen=seen)).written
+    found = await store.row(TENANT, "s1")
+    assert found is not None
+    assert (found.read_to, found.trouble) == (2, "two events are gone")
+    await store.note_damage(TENANT, "s1", None)
+    assert await listed(store, Filter(damaged=True)) == []
 
 
 async def test_garbage_under_our_keys_is_absent_and_is_replaced(

@@ -14,6 +14,7 @@ from flightlog_recorder.cli import target
 from flightlog_recorder.cli.output import (
     Cell,
     Usage,
+    dollars,
     is_terminal,
     note,
     number,
@@ -23,7 +24,7 @@ from flightlog_recorder.cli.output import (
 )
 from flightlog_recorder.cli.target import Json, Labels, Target
 
-COLUMNS = ("session", "status", "events", "tokens", "active", "key", "labels")
+COLUMNS = ("session", "status", "events", "tokens", "cost", "active", "key", "labels")
 STYLES = {
     "running": "green",
     "suspended": "yellow",
@@ -41,6 +42,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     label: list[str] | None
     key: str | None
     parent: str | None
+    fork_of: str | None
+    damaged: bool | None
     after: str | None
     limit: int
 
@@ -59,6 +62,10 @@ def ls(
     parent: Annotated[
         str | None, typer.Option(help="The sessions that this one's calls have opened.")
     ] = None,
+    fork_of: Annotated[str | None, typer.Option(help="The forks of this session.")] = None,
+    damaged: Annotated[
+        bool | None, typer.Option(help="Those whose log is broken, or is not.", show_default=False)
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="Sessions at most.")] = 50,
     after: Annotated[str | None, typer.Option(help="Go on where a listing ended.")] = None,
     json: Json = False,
@@ -70,6 +77,8 @@ def ls(
         label=label,
         key=key,
         parent=parent,
+        fork_of=fork_of,
+        damaged=damaged,
         after=after,
         limit=limit,
     )
@@ -88,7 +97,9 @@ async def _ls(where: Target, wanted: Wanted, *, json: bool) -> None:
             waiting=wanted.waiting,
             labels=labels,
             key=wanted.key,
-            parent=None if wanted.parent is None else await target.session_id(log, wanted.parent),
+            parent=await _origin(log, wanted.parent),
+            fork_of=await _origin(log, wanted.fork_of),
+            damaged=wanted.damaged,
             after=after,
             limit=wanted.limit,
         )
@@ -98,6 +109,10 @@ async def _ls(where: Target, wanted: Wanted, *, json: bool) -> None:
         show_json({"sessions": rows, "after": _place(page.after), "rebuilding": rebuilding})
         return
     _tell(page, wanted, rebuilding, tenant=where.tenant)
+
+
+async def _origin(log: Log, text: str | None) -> str | None:
+    return None if text is None else await target.session_id(log, text)
 
 
 def _check(option: str, value: str | None, words: tuple[str, ...]) -> None:
@@ -131,7 +146,7 @@ def _tell(page: Page, wanted: Wanted, rebuilding: list[str], *, tenant: str) -> 
         show_table(
             COLUMNS,
             [_row(row, now) for row in page.rows],
-            right="events tokens",
+            right="events tokens cost",
             shrink="key labels",
         )
     else:
@@ -154,6 +169,7 @@ def _row(row: Row, now: datetime) -> list[Cell]:
         _status(row),
         number(row.seq),
         number(used) if used else "",
+        dollars(row.cost),
         _when(row.last_ts, now),
         printable(row.key or ""),
         printable(" ".join(f"{name}={value}" for name, value in sorted(row.labels.items()))),
@@ -161,7 +177,7 @@ def _row(row: Row, now: datetime) -> list[Cell]:
 
 
 def _status(row: Row) -> Text:
-    if row.error is not None:
+    if row.trouble is not None:
         return Text("damaged", "bold red")
     waits = row.waiting == "decide" and row.status in ("running", "suspended")
     words = f"{row.status}, asks" if waits else row.status

@@ -182,6 +182,13 @@ def number(value: float) -> str:
     return f"{value:,}"
 
 
+def dollars(value: float | None) -> str:
+    """A sum of money as people read it; nothing where none is known."""
+    if value is None:
+        return ""
+    return f"${value:,.2f}" if value >= 1 or value == 0 else f"${value:.4f}"
+
+
 def seconds(value: float) -> str:
     """A duration as people read it."""
     if value < 1:

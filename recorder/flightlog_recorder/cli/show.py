@@ -15,6 +15,7 @@ from flightlog_recorder.cli import target
 from flightlog_recorder.cli.output import (
     Cell,
     Exit,
+    dollars,
     fields,
     moment,
     number,
@@ -140,7 +141,7 @@ def _tokens(used: Tokens) -> str:
     if used.cache_read_tokens or used.cache_write_tokens:
         read, written = number(used.cache_read_tokens), number(used.cache_write_tokens)
         text += f", {read} read from the cache, {written} written to it"
-    return text
+    return text if used.dollars is None else f"{text}, {dollars(used.dollars)}"
 
 
 def _tools(seen: Overview) -> list[list[Cell]]:

@@ -41,8 +41,13 @@ class Answer:
 
     @property
     def usage(self) -> Any:
-        """The last line's usage: those before it are placeholders of the stream."""
-        return self._last("usage")
+        """The last line's usage, with the cost that early versions wrote beside the message.
+
+        Those before it are placeholders of the stream.
+        """
+        usage, costs = self._last("usage"), [line["record"].get("costUSD") for line in self._lines]
+        known = [cost for cost in costs if cost is not None]
+        return {"cost": known[-1]} | usage if known and isinstance(usage, dict) else usage
 
     @property
     def stop(self) -> str | None:

@@ -64,6 +64,8 @@ class Api:
             labels=labels,
             key_prefix=query.get("key") or None,
             parent=query.get("parent") or None,
+            fork_of=query.get("fork_of") or None,
+            damaged=True if query.get("damaged") else None,
             after=_cursor(query.get("after")),
             limit=asked.number(query, "limit", PAGE, least=1, most=1_000),
         )
@@ -193,7 +195,7 @@ class Api:
 def _row(row: Row) -> dict[str, Any]:
     fields: dict[str, Any] = msgspec.structs.asdict(row)
     del fields["tenant"]
-    return fields
+    return fields | {"trouble": row.trouble}
 
 
 def _call(call: Any) -> dict[str, Any]:

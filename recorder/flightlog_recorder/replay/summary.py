@@ -150,7 +150,8 @@ def _tokens(state: SessionState) -> str:
     if not (used.input_tokens or used.output_tokens):
         return ""
     cached = f", {used.cache_read_tokens:,} from the cache" if used.cache_read_tokens else ""
-    return f"{used.input_tokens:,} in, {used.output_tokens:,} out{cached}"
+    cost = "" if used.dollars is None else f", ${used.dollars:,.4f}"
+    return f"{used.input_tokens:,} in, {used.output_tokens:,} out{cached}{cost}"
 
 
 def _counts(state: SessionState) -> str:

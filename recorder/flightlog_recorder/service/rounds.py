@@ -101,6 +101,16 @@ class Rounds:
         self._metrics.sessions.inc()
         self._metrics.events.inc(found.events)
         self._note(care.tenant, found)
+        await self._tell_catalog(care.tenant, found)
+
+    async def _tell_catalog(self, tenant: str, found: Verdict) -> None:
+        """Let listings show what is damaged; a row that is not there yet is told the next round."""
+        if self._store is None:
+            return
+        try:
+            await self._store.note_damage(tenant, found.session, found.damage)
+        except FlightlogError as exc:
+            _log.warning("the catalog was not told of session %s: %s", found.session, exc)
 
     def _note(self, tenant: str, found: Verdict) -> None:
         key = (tenant, found.session)

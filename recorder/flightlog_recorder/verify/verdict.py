@@ -17,7 +17,9 @@ Kind = Literal["log", "stray", "base", "blob", "snapshot", "catalog"]
 Outcome = Literal["ok", "problem", "unsealed", "purged", "absent"]
 
 # What a row says of where it was read, and not of the session.
-_OF_THE_READING = frozenset({"strays", "read_to", "snapshot_seq", "snapshot_at", "error"})
+_OF_THE_READING = frozenset({"strays", "read_to", "snapshot_seq", "snapshot_at", "error", "damage"})
+
+_DAMAGE = ("log", "base", "blob")
 
 
 class Finding(Struct, frozen=True):
@@ -38,6 +40,12 @@ class Verdict(Struct, frozen=True, kw_only=True):
     problems: list[Finding] = []
     notes: list[str] = []
     checked: list[str] = []
+
+    @property
+    def damage(self) -> str | None:
+        """What is wrong with what the broker holds of the session; Redis can be filled again."""
+        found = [each.what for each in self.problems if each.kind in _DAMAGE]
+        return found[0] if found else None
 
 
 class Stored(Struct, frozen=True):

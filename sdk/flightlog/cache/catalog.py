@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from flightlog import usage as tokens
 from flightlog.state import SessionState
 from flightlog.step import AwaitUser, CallModel, Decide, Ended, RunTools
 
@@ -26,7 +27,9 @@ class Row(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="row", tag_
 
     `sequence` is the stream sequence of its last event, `read_to` that of the last message read,
     event or not: the row covers every message up to there. `waiting` is what the session owes:
-    `model`, `tools`, `decide` or `await_user`. `error` says why the session was set aside.
+    `model`, `tools`, `decide` or `await_user`. `cost` is in US dollars, None where no response
+    told one. `error` says why the session was set aside, `damage` what the recorder found in its
+    log.
     """
 
     tenant: str
@@ -40,6 +43,7 @@ class Row(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="row", tag_
     last_ts: str | None = None
     counts: dict[str, int] = {}
     usage: dict[str, int] = {}
+    cost: float | None = None
     strays: int = 0
     writer: int = 0
     harness_version: str | None = None
@@ -50,24 +54,29 @@ class Row(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="row", tag_
     snapshot_seq: int = 0
     snapshot_at: float = 0.0
     error: str | None = None
+    damage: str | None = None
 
     @property
     def parent(self) -> str | None:
         """The session whose call opened this one; a fork of such a session is nobody's child."""
-        origin = None if "forked_from" in self.lineage else self.lineage.get("parent")
+        return None if "forked_from" in self.lineage else self._origin("parent")
+
+    @property
+    def fork_of(self) -> str | None:
+        """The session that this one was forked from."""
+        return self._origin("forked_from")
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the session is taken for damaged; None if nobody does."""
+        return self.damage or self.error
+
+    def _origin(self, how: str) -> str | None:
+        origin = self.lineage.get(how)
         return origin.get("session") if isinstance(origin, dict) else None
 
 
-class Purged(Struct, frozen=True, kw_only=True, tag="purged", tag_field="is"):
-    """What stays of a purged session for a day, so that a late projector cannot revive it."""
-
-    tenant: str
-    session: str
-    sequence: int
-
-
-Entry = Row | Purged
-_entry: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Row | Purged)
+_row: msgspec.json.Decoder[Row] = msgspec.json.Decoder(Row)
 
 
 class Filter(Struct, frozen=True, kw_only=True):
@@ -79,12 +88,15 @@ class Filter(Struct, frozen=True, kw_only=True):
     key: str | None = None
     key_prefix: str | None = None
     parent: str | None = None
+    fork_of: str | None = None
     damaged: bool | None = None
 
     def index(self) -> str:
         """The narrowest index by last activity that holds every wanted row."""
         if self.parent is not None:
             return _parent_index(self.parent)
+        if self.fork_of is not None:
+            return _forks_index(self.fork_of)
         for name, value in self.labels.items():
             return label_index(name, value)
         if self.damaged:
@@ -100,8 +112,9 @@ class Filter(Struct, frozen=True, kw_only=True):
             and self.waiting in (None, row.waiting)
             and self.key in (None, row.key)
             and self.parent in (None, row.parent)
+            and self.fork_of in (None, row.fork_of)
             and (self.key_prefix is None or (row.key or "").startswith(self.key_prefix))
-            and self.damaged in (None, row.error is not None)
+            and self.damaged in (None, row.trouble is not None)
             and all(row.labels.get(name) == value for name, value in self.labels.items())
         )
 
@@ -146,7 +159,8 @@ def row_of(
         first_ts=state.first_ts,
         last_ts=state.last_ts,
         counts=dict(state.counts),
-        usage=msgspec.to_builtins(state.usage),
+        usage=tokens.counts(state.usage),
+        cost=state.usage.dollars,
         strays=strays,
         writer=state.writer,
         harness_version=state.harness_version,
@@ -165,59 +179,51 @@ def set_aside(row: Row | None, *, tenant: str, session: str, read_to: int, reaso
     return msgspec.structs.replace(known, error=reason, read_to=max(known.read_to, read_to))
 
 
-def encode(entry: Entry) -> bytes:
-    """An entry as it is stored; equal entries are equal bytes."""
-    return _encode(entry)
+def encode(row: Row) -> bytes:
+    """A row as it is stored; equal rows are equal bytes."""
+    return _encode(row)
 
 
-def decode(value: bytes | None) -> Entry | None:
-    """A stored entry; None for garbage, which is as good as absent."""
+def decode(value: bytes | None) -> Row | None:
+    """A stored row; None for garbage, which is as good as absent."""
     try:
-        return _entry.decode(value) if value else None
+        return _row.decode(value) if value else None
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 
-def covers(entry: Entry | None) -> int:
-    """The stream sequence up to which an entry covers its session."""
-    match entry:
-        case Row():
-            return entry.read_to
-        case Purged():
-            return entry.sequence
-        case None:
-            return 0
-
-
-def replaces(new: Entry, old: Entry | None) -> bool:
-    """Whether `new` is to be written over `old`: later wins, a purged session stays purged."""
-    if isinstance(new, Purged):
-        return not isinstance(old, Purged) or new.sequence > old.sequence
-    if isinstance(old, Purged):
-        return False
+def replaces(new: Row, old: Row | None) -> bool:
+    """Whether `new` is to be written over `old`: the one that reaches further wins."""
     if old is None or new.read_to > old.read_to:
         return True
     return new.read_to == old.read_to and old.error is not None and new.error is None
 
 
-def indexes(entry: Entry | None) -> set[str]:
-    """The names of the indexes that hold an entry."""
-    if not isinstance(entry, Row):
+def succeeding(new: Row, old: Row | None) -> Row:
+    """`new` as it is written over `old`: what the recorder found stays until it finds otherwise."""
+    return msgspec.structs.replace(new, damage=old.damage) if old else new
+
+
+def indexes(row: Row | None) -> set[str]:
+    """The names of the indexes that hold a row."""
+    if row is None:
         return set()
-    names = {ALL, f"status:{entry.status}"}
-    labels = sorted(entry.labels.items())[:MOST_LABELS]
+    names = {ALL, f"status:{row.status}"}
+    labels = sorted(row.labels.items())[:MOST_LABELS]
     names |= {label_index(name, value) for name, value in labels}
-    if entry.parent is not None:
-        names.add(_parent_index(entry.parent))
-    if entry.waiting:
-        names.add(f"waiting:{entry.waiting}")
-    if entry.error is not None:
+    if row.parent is not None:
+        names.add(_parent_index(row.parent))
+    if row.fork_of is not None:
+        names.add(_forks_index(row.fork_of))
+    if row.waiting:
+        names.add(f"waiting:{row.waiting}")
+    if row.trouble is not None:
         names.add(_DAMAGED)
     return names
 
 
 def possible_indexes() -> set[str]:
-    """The indexes that may hold an unreadable entry; labels and parents cannot be told."""
+    """The indexes that may hold an unreadable row; labels and origins cannot be told."""
     status = {f"status:{word}" for word in STATUSES}
     return {ALL, _DAMAGED} | status | {f"waiting:{word}" for word in WAITING}
 
@@ -226,24 +232,28 @@ def _parent_index(session: str) -> str:
     return f"parent:{session}"
 
 
+def _forks_index(session: str) -> str:
+    return f"forks:{session}"
+
+
 def label_index(name: str, value: str) -> str:
     """The index of a label; hashed, as labels are any text."""
     return f"label:{hashlib.sha256(_encode([name, value])).hexdigest()[:32]}"
 
 
-def key_member(entry: Entry | None) -> bytes | None:
-    """An entry's member in the index of keys."""
-    if not isinstance(entry, Row) or entry.key is None:
+def key_member(row: Row | None) -> bytes | None:
+    """A row's member in the index of keys."""
+    if row is None or row.key is None:
         return None
-    return f"{entry.key}\0{entry.session}".encode()
+    return f"{row.key}\0{row.session}".encode()
 
 
-def activity(entry: Entry) -> int:
+def activity(row: Row) -> int:
     """When the session last did something, in microseconds since 1970; 0 if it does not say."""
-    if not isinstance(entry, Row) or not entry.last_ts:
+    if not row.last_ts:
         return 0
     try:
-        return max(0, int(datetime.fromisoformat(entry.last_ts).timestamp() * 1_000_000))
+        return max(0, int(datetime.fromisoformat(row.last_ts).timestamp() * 1_000_000))
     except (ValueError, OverflowError):
         return 0
 

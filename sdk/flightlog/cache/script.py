@@ -62,18 +62,17 @@ end
 return 1
 """
 
-# KEYS: row, then indexes. ARGV: expected SHA-1 or '', new value, life in seconds or 0,
-# then for each index its member and its score, '' to leave it
+# KEYS: row, then indexes. ARGV: expected SHA-1 or '', new value or '' to remove it, then for each
+# index its member and its score, '' to leave it
 ROW = """
 local kind = redis.call('TYPE', KEYS[1]).ok
 if kind ~= 'string' and kind ~= 'none' then redis.call('DEL', KEYS[1]) end
 local now = redis.call('GET', KEYS[1])
-if now == ARGV[2] then return 1 end
+if now == ARGV[2] and now ~= '' or not now and ARGV[2] == '' then return 1 end
 if (now and redis.sha1hex(now) or '') ~= ARGV[1] then return 0 end
-if ARGV[3] == '0' then redis.call('SET', KEYS[1], ARGV[2])
-else redis.call('SET', KEYS[1], ARGV[2], 'EX', ARGV[3]) end
+if ARGV[2] == '' then redis.call('DEL', KEYS[1]) else redis.call('SET', KEYS[1], ARGV[2]) end
 for i = 2, #KEYS do
-  local member, score = ARGV[2 * i], ARGV[2 * i + 1]
+  local member, score = ARGV[2 * i - 1], ARGV[2 * i]
   local held = redis.call('TYPE', KEYS[i]).ok
   if held ~= 'zset' and held ~= 'none' then redis.call('DEL', KEYS[i]) end
   if score == '' then redis.call('ZREM', KEYS[i], member)

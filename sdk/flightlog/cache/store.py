@@ -1,19 +1,20 @@
 """Redis or Valkey, a cache of the log: snapshots and rows. The one module that knows redis-py."""
 
 import contextlib
-import hashlib
 from collections.abc import AsyncIterator, Awaitable, Collection, Generator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import redis.asyncio as redis
 from msgspec import Struct
+from msgspec.structs import replace
 from redis import exceptions as refusals
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialWithJitterBackoff
 
-from flightlog.cache import catalog, script
-from flightlog.cache.catalog import Cursor, Entry, Filter, Page, Purged, Row
+from flightlog.cache import catalog, place, script
+from flightlog.cache.catalog import Cursor, Filter, Page, Row
+from flightlog.cache.place import Seen
 from flightlog.errors import FlightlogError, NotPermitted
 
 PURGED_LIFE = 86_400  # seconds that a purged mark stays, so that a late projector meets it
@@ -33,31 +34,11 @@ class StoreUnavailable(FlightlogError):
         super().__init__(f"no use of Redis at {where}: {why}; sessions go on from the log alone")
 
 
-class Seen(Struct, frozen=True):
-    """An entry as it was read, and the mark that a compare-and-set of it needs."""
-
-    entry: Entry | None
-    mark: str
-
-    @property
-    def covers(self) -> int:
-        """The stream sequence up to which the session is projected."""
-        return catalog.covers(self.entry)
-
-    @property
-    def row(self) -> Row | None:
-        """The row, unless the session is absent or purged."""
-        return self.entry if isinstance(self.entry, Row) else None
-
-
 class Saved(Struct, frozen=True):
     """How a row was saved: `written`, or a later one is there; `conflicts` counts lost rounds."""
 
     written: bool
     conflicts: int
-
-
-_ROW_UNSEEN = Seen(None, "")
 
 
 class Store:
@@ -95,7 +76,7 @@ class Store:
 
     async def snapshot(self, tenant: str, session: str, name: str, version: int) -> bytes | None:
         """The stored snapshot of a projection, unchecked: `flightlog.snapshot.read` judges it."""
-        key = _snapshots(tenant, session)
+        key = place.snapshots_key(tenant, session)
         found: bytes | None = await self._read(self._client.hget(key, f"{name}:{version}"), None)
         return found
 
@@ -108,7 +89,7 @@ class Store:
         nothing there, the list of the seqs.
         """
         fields = [f"{name}:{version}{each}" for each in parts]
-        asked = self._client.hmget(_snapshots(tenant, session), fields)
+        asked = self._client.hmget(place.snapshots_key(tenant, session), fields)
         found: list[bytes | None] = await self._read(asked, [None] * len(fields))
         return found
 
@@ -130,7 +111,7 @@ class Store:
         before, with what was kept, and what earlier versions left.
         False when another one came first, or the session is purged. Idempotent.
         """
-        keys = [_snapshots(tenant, session), _purged(tenant, session)]
+        keys = [place.snapshots_key(tenant, session), place.purged_key(tenant, session)]
         expected = [replacing or b"", "0" if replacing is None else "1"]
         gone = ["1", 0] if drop is None else ["0", len(drop), *drop]
         pieces = [part for each in put.items() for part in each]
@@ -153,30 +134,54 @@ class Store:
 
         False when it is not the one that is there, or the session is purged. Idempotent.
         """
-        keys = [_snapshots(tenant, session), _purged(tenant, session)]
+        keys = [place.snapshots_key(tenant, session), place.purged_key(tenant, session)]
         with self._translated():
             said: list[Any] = [f"{name}:{version}", header, seq, *pieces]
             return bool(await self._keep_snapshot(keys, said))
 
     async def look(self, tenant: str, sessions: Sequence[str]) -> list[Seen]:
-        """The entries of many sessions of a tenant, in their order, `_CHUNK` a round trip."""
+        """The rows of many sessions of a tenant, in their order, `_CHUNK` a round trip."""
         seen: list[Seen] = []
         for start in range(0, len(sessions), _CHUNK):
-            keys = [_row(tenant, session) for session in sessions[start : start + _CHUNK]]
+            keys = [place.row_key(tenant, session) for session in sessions[start : start + _CHUNK]]
             with self._translated():
-                seen += [_seen(value) for value in await self._client.mget(keys)]
+                seen += [place.seen_as(value) for value in await self._client.mget(keys)]
         return seen
 
     async def row(self, tenant: str, session: str) -> Row | None:
         """A session's row, or None."""
-        return (await self.look(tenant, [session]))[0].row
+        return (await self._seen(tenant, session)).row
 
     async def save_row(self, row: Row, *, seen: Seen | None = None) -> Saved:
         """Write a row and its indexes, unless one that reaches further is there. Idempotent.
 
-        `seen` spares the look when the entry was read just now.
+        Nothing is written of a purged session. `seen` spares the look when the row was read just
+        now.
         """
-        return await self._save(row, seen or _ROW_UNSEEN, life=0)
+        seen = seen or place.UNSEEN
+        for conflicts in range(_ATTEMPTS):
+            if not catalog.replaces(row, seen.row) or await self._is_purged(row, seen):
+                return Saved(False, conflicts)
+            if await self._put(row.tenant, row.session, catalog.succeeding(row, seen.row), seen):
+                revived = await self._is_purged(row, seen)  # since the look at the mark
+                if revived:
+                    await self._remove_row(row.tenant, row.session)
+                return Saved(not revived, conflicts)
+            seen = await self._seen(row.tenant, row.session)
+        raise self._too_many()
+
+    async def note_damage(self, tenant: str, session: str, damage: str | None) -> None:
+        """Write into a session's row what the recorder found in its log, None for nothing.
+
+        Without a row nothing is written. Idempotent.
+        """
+        for _ in range(_ATTEMPTS):
+            seen = await self._seen(tenant, session)
+            if seen.row is None or seen.row.damage == damage:
+                return
+            if await self._put(tenant, session, replace(seen.row, damage=damage), seen):
+                return
+        raise self._too_many()
 
     async def purge(self, tenant: str, session: str, *, sequence: int) -> None:
         """Forget a session: its snapshots, its row and its places in the indexes. Idempotent.
@@ -184,22 +189,36 @@ class Store:
         Leaves `purged@sequence` for a day, so that no late projector brings it back.
         """
         with self._translated():  # the mark first: no snapshot may slip in after the deletion
-            await self._client.set(_purged(tenant, session), sequence, ex=PURGED_LIFE)
-            await self._client.unlink(_snapshots(tenant, session))
-        mark = Purged(tenant=tenant, session=session, sequence=sequence)
-        await self._save(mark, _ROW_UNSEEN, life=PURGED_LIFE)
+            await self._client.set(place.purged_key(tenant, session), sequence, ex=PURGED_LIFE)
+            await self._client.unlink(place.snapshots_key(tenant, session))
+        await self._remove_row(tenant, session)
 
-    async def _save(self, entry: Entry, seen: Seen, *, life: int) -> Saved:
-        for conflicts in range(_ATTEMPTS):
-            if not catalog.replaces(entry, seen.entry):
-                return Saved(False, conflicts)
-            keys, places = _places(entry, seen)
-            with self._translated():
-                put = [seen.mark, catalog.encode(entry), life, *places]
-                if await self._put_row([_row(entry.tenant, entry.session), *keys], put):
-                    return Saved(True, conflicts)
-            seen = (await self.look(entry.tenant, [entry.session]))[0]
-        raise StoreUnavailable(self.where, "too many others write the same row")
+    async def _is_purged(self, row: Row, seen: Seen) -> bool:
+        """Whether the session is purged; asked where no row was: a purge takes one along."""
+        if seen.row is not None:
+            return False
+        with self._translated():
+            return bool(await self._client.exists(place.purged_key(row.tenant, row.session)))
+
+    async def _remove_row(self, tenant: str, session: str) -> None:
+        for _ in range(_ATTEMPTS):
+            seen = await self._seen(tenant, session)
+            if not seen.mark or await self._put(tenant, session, None, seen):
+                return
+        raise self._too_many()
+
+    async def _put(self, tenant: str, session: str, row: Row | None, seen: Seen) -> bool:
+        """Replace what was seen by a row, or by nothing; false if it is not there any more."""
+        keys, places = place.moves(tenant, session, row, seen)
+        put = [seen.mark, catalog.encode(row) if row else b"", *places]
+        with self._translated():
+            return bool(await self._put_row([place.row_key(tenant, session), *keys], put))
+
+    async def _seen(self, tenant: str, session: str) -> Seen:
+        return (await self.look(tenant, [session]))[0]
+
+    def _too_many(self) -> StoreUnavailable:
+        return StoreUnavailable(self.where, "too many others write the same row")
 
     async def rows(
         self,
@@ -217,9 +236,9 @@ class Store:
             return await self._rows_by_key(tenant, wanted, before, limit)
         found: list[Row] = []
         at = before
-        async for cursors in self._walk(_index(tenant, wanted.index()), before):
-            entries = await self.look(tenant, [cursor.session for cursor in cursors])
-            for cursor, seen in zip(cursors, entries, strict=True):
+        async for cursors in self._walk(place.index_key(tenant, wanted.index()), before):
+            rows = await self.look(tenant, [cursor.session for cursor in cursors])
+            for cursor, seen in zip(cursors, rows, strict=True):
                 at = cursor
                 if seen.row is not None and wanted.matches(seen.row):
                     found.append(seen.row)
@@ -253,7 +272,7 @@ class Store:
     ) -> Page:
         exact = wanted.key is not None
         prefix = (f"{wanted.key}\0" if exact else f"{wanted.key_prefix}").encode()
-        members = await self._key_members(_index(tenant, catalog.KEYS), prefix)
+        members = await self._key_members(place.index_key(tenant, catalog.KEYS), prefix)
         sessions = [member.rpartition(b"\0")[2].decode("utf-8", "replace") for member in members]
         rows = [seen.row for seen in await self.look(tenant, sessions) if seen.row is not None]
         ordered = catalog.newest_first(row for row in rows if wanted.matches(row))
@@ -368,44 +387,3 @@ def _where(client: "redis.Redis | redis.RedisCluster") -> str:
         return ", ".join(node.name for node in client.nodes_manager.startup_nodes.values())
     options = client.connection_pool.connection_kwargs
     return str(options.get("path") or f"{options.get('host')}:{options.get('port', 6379)}")
-
-
-def _places(entry: Entry, seen: Seen) -> tuple[list[str], list[Any]]:
-    """The indexes to touch, and for each the member and the score, '' to leave it."""
-    enters = catalog.indexes(entry)
-    unreadable = seen.mark and seen.entry is None
-    leaves = catalog.possible_indexes() if unreadable else catalog.indexes(seen.entry)
-    score = catalog.activity(entry)
-    moves: list[tuple[str, str | bytes, int | str]] = [
-        (name, entry.session, score if name in enters else "") for name in sorted(enters | leaves)
-    ]
-    new, old = catalog.key_member(entry), catalog.key_member(seen.entry)
-    if old is not None and old != new:
-        moves.append((catalog.KEYS, old, ""))
-    if new is not None:
-        moves.append((catalog.KEYS, new, 0))
-    keys = [_index(entry.tenant, name) for name, _, _ in moves]
-    return keys, [part for _, member, score in moves for part in (member, score)]
-
-
-def _seen(value: bytes | None) -> Seen:
-    if value is None:
-        return _ROW_UNSEEN
-    mark = hashlib.sha1(value, usedforsecurity=False).hexdigest()
-    return Seen(catalog.decode(value), mark)
-
-
-def _snapshots(tenant: str, session: str) -> str:
-    return f"flightlog:session:{{{tenant}.{session}}}:snapshots"
-
-
-def _purged(tenant: str, session: str) -> str:
-    return f"flightlog:session:{{{tenant}.{session}}}:purged"
-
-
-def _row(tenant: str, session: str) -> str:
-    return f"flightlog:tenant:{{{tenant}}}:row:{session}"
-
-
-def _index(tenant: str, name: str) -> str:
-    return f"flightlog:tenant:{{{tenant}}}:by:{name}"

@@ -125,7 +125,7 @@ export class SessionView {
       row?.model && h("bdi", { class: "model" }, shown(plain(row.model, 60))),
       (this.tokens = h("span", { class: "tokens" })),
     );
-    fill(this.trouble, row?.error ? shown(row.error) : "");
+    fill(this.trouble, row?.trouble ? shown(row.trouble) : "");
   }
 
   grow(last) {

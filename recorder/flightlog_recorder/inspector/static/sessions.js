@@ -3,7 +3,7 @@
 import { get } from "./access.js";
 import { fill, h, plain, say, shown, toast } from "./dom.js";
 import { List } from "./list.js";
-import { ago, number, plural } from "./words.js";
+import { ago, dollars, number, plural } from "./words.js";
 
 const STATUSES = ["running", "suspended", "completed", "failed", "cancelled"];
 const REFRESH = 3_000; // milliseconds
@@ -20,6 +20,7 @@ export class SessionsView {
       waiting: query.get("waiting") ?? "",
       key: query.get("key") ?? "",
       label: query.get("label") ?? "",
+      damaged: query.get("damaged") ?? "",
     };
     this.list = new List({
       label: "Sessions",
@@ -33,7 +34,7 @@ export class SessionsView {
       "section",
       { class: "sessions", "aria-label": "Sessions" },
       this.filters(),
-      h("div", { class: "heads", "aria-hidden": "true" }, ["status", "session", "labels", "events", "tokens", "active"].map((name) => h("span", {}, name))),
+      h("div", { class: "heads", "aria-hidden": "true" }, ["status", "session", "labels", "events", "tokens", "cost", "active"].map((name) => h("span", {}, name))),
       this.list.element,
       this.note,
     );
@@ -52,6 +53,11 @@ export class SessionsView {
       onchange: () => this.set("waiting", waiting.checked ? "decide" : ""),
     });
     waiting.checked = this.filter.waiting === "decide";
+    const damaged = h("input", {
+      type: "checkbox",
+      onchange: () => this.set("damaged", damaged.checked ? "1" : ""),
+    });
+    damaged.checked = this.filter.damaged === "1";
     this.search = this.field("key", "Key begins with, or a session's id", "key, or id\u2026");
     return h(
       "form",
@@ -60,6 +66,7 @@ export class SessionsView {
       this.field("label", "Label, as name=value", "label=value"),
       status,
       h("label", { class: "check" }, waiting, "asks for a decision"),
+      h("label", { class: "check" }, damaged, "damaged"),
       (this.total = h("span", { class: "total" })),
     );
   }
@@ -162,7 +169,7 @@ export class SessionsView {
 
   row(row) {
     const asks = row.waiting === "decide" && ["running", "suspended"].includes(row.status);
-    const status = row.error ? "damaged" : asks ? "asks" : row.status;
+    const status = row.trouble ? "damaged" : asks ? "asks" : row.status;
     const used = Object.values(row.usage ?? {}).reduce((sum, each) => sum + each, 0);
     const labels = Object.entries(row.labels ?? {});
     return [
@@ -171,6 +178,7 @@ export class SessionsView {
       h("span", { class: "labels" }, labels.slice(0, 6).map(([name, value]) => h("bdi", { class: "chip" }, shown(plain(`${name}=${value}`, 60))))),
       h("span", { class: "figure" }, number(row.seq)),
       h("span", { class: "figure" }, used ? number(used) : ""),
+      h("span", { class: "figure cost" }, dollars(row.cost)),
       h("span", { class: "figure" }, row.last_ts ? ago(row.last_ts) : ""),
     ];
   }

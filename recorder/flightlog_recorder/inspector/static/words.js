@@ -6,6 +6,11 @@ export function number(value) {
   return count.format(value);
 }
 
+export function dollars(value) {
+  if (value === null || value === undefined) return "";
+  return `$${value >= 1 || value === 0 ? value.toFixed(2) : value.toFixed(4)}`;
+}
+
 export function size(bytes) {
   if (bytes < 1_000) return `${bytes} B`;
   return bytes < 1_000_000 ? `${(bytes / 1_000).toFixed(1)} kB` : `${(bytes / 1_000_000).toFixed(1)} MB`;

@@ -1,0 +1,70 @@
+"""Where rows and snapshots live in Redis, and which indexes a row leaves and enters. Pure."""
+
+import hashlib
+from typing import Any
+
+from msgspec import Struct
+
+from flightlog.cache import catalog
+from flightlog.cache.catalog import Row
+
+
+class Seen(Struct, frozen=True):
+    """A row as it was read, None if there is none, and the mark that replacing it needs."""
+
+    row: Row | None
+    mark: str
+
+    @property
+    def covers(self) -> int:
+        """The stream sequence up to which the session is projected."""
+        return self.row.read_to if self.row else 0
+
+
+UNSEEN = Seen(None, "")
+
+
+def moves(tenant: str, session: str, row: Row | None, seen: Seen) -> tuple[list[str], list[Any]]:
+    """The indexes to touch, and for each the member and the score, '' to leave it."""
+    enters = catalog.indexes(row)
+    unreadable = seen.mark and seen.row is None
+    leaves = catalog.possible_indexes() if unreadable else catalog.indexes(seen.row)
+    score = catalog.activity(row) if row else 0
+    steps: list[tuple[str, str | bytes, int | str]] = [
+        (name, session, score if name in enters else "") for name in sorted(enters | leaves)
+    ]
+    new, old = catalog.key_member(row), catalog.key_member(seen.row)
+    if old is not None and old != new:
+        steps.append((catalog.KEYS, old, ""))
+    if new is not None:
+        steps.append((catalog.KEYS, new, 0))
+    keys = [index_key(tenant, name) for name, _, _ in steps]
+    return keys, [part for _, member, score in steps for part in (member, score)]
+
+
+def seen_as(value: bytes | None) -> Seen:
+    """What a stored value says, and its mark."""
+    if value is None:
+        return UNSEEN
+    mark = hashlib.sha1(value, usedforsecurity=False).hexdigest()
+    return Seen(catalog.decode(value), mark)
+
+
+def snapshots_key(tenant: str, session: str) -> str:
+    """The hash of a session's snapshots and their pieces."""
+    return f"flightlog:session:{{{tenant}.{session}}}:snapshots"
+
+
+def purged_key(tenant: str, session: str) -> str:
+    """What a purge leaves for a day: no late projector may bring the session back."""
+    return f"flightlog:session:{{{tenant}.{session}}}:purged"
+
+
+def row_key(tenant: str, session: str) -> str:
+    """A session's row."""
+    return f"flightlog:tenant:{{{tenant}}}:row:{session}"
+
+
+def index_key(tenant: str, name: str) -> str:
+    """An index of a tenant's rows."""
+    return f"flightlog:tenant:{{{tenant}}}:by:{name}"
