@@ -29,10 +29,14 @@ from flightlog.errors import (
 from flightlog.event import Control, Event
 from flightlog.log import Log
 from flightlog.running.calling import Result
+from flightlog.serving import serve
 from flightlog.session import EffectFailed, Session
 from flightlog.snapshot import Projection, Snapshot
 from flightlog.state import SessionState
 from flightlog.step import AwaitUser, Call, CallModel, Decide, Ended, RunTools, Step
+from flightlog.subscribing.delivery import Delivery
+from flightlog.subscribing.subscriber import subscriber
+from flightlog.subscribing.subscription import Subscription
 from flightlog.tool import tool
 from flightlog.wire.chunk import Blob
 
@@ -47,6 +51,7 @@ __all__ = [
     "CallRefused",
     "Control",
     "Decide",
+    "Delivery",
     "EffectFailed",
     "Ended",
     "Event",
@@ -74,9 +79,12 @@ __all__ = [
     "Snapshot",
     "Step",
     "StoreUnavailable",
+    "Subscription",
     "Suspended",
     "TooLarge",
     "VersionRefused",
     "connect",
+    "serve",
+    "subscriber",
     "tool",
 ]

@@ -39,6 +39,8 @@ from flightlog.running.stopping import SIGNALS, heeding_here
 from flightlog.session import Session as AsyncSession
 from flightlog.state import SessionState
 from flightlog.step import Call
+from flightlog.subscribing.delivery import Delivery as AsyncDelivery
+from flightlog.subscribing.subscription import Subscription as AsyncSubscription
 from flightlog.wire.chunk import Blob
 from flightlog.wire.payload import Purpose
 
@@ -231,6 +233,70 @@ class Session(_Held[AsyncSession]):
     end = _waiting(AsyncSession.end)
 
 
+class Delivery(_Held[AsyncDelivery]):
+    """One live event, until it is settled; see `flightlog.Delivery`."""
+
+    @property
+    def event(self) -> Event:
+        """What happened."""
+        return self.held.event
+
+    @property
+    def id(self) -> str:
+        """Session and seq: the same each time it comes, for receivers that drop doubles."""
+        return self.held.id
+
+    @property
+    def attempt(self) -> int:
+        """The number of this delivery, from 1; crashes of subscribers count too."""
+        return self.held.attempt
+
+    ack = _waiting(AsyncDelivery.ack)
+    retry = _waiting(AsyncDelivery.retry)
+    dead = _waiting(AsyncDelivery.dead)
+    fail = _waiting(AsyncDelivery.fail)
+
+
+class Subscription(_Held[AsyncSubscription]):
+    """Live events as they come, to be iterated over; see `flightlog.Subscription`."""
+
+    def __enter__(self) -> Self:
+        self.thread.run(self.held.__aenter__)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.thread.leave(self.held.__aexit__, exc)
+
+    def __iter__(self) -> Iterator[Delivery]:
+        deliveries = cast("AsyncGenerator[AsyncDelivery]", aiter(self.held))
+        try:
+            while (delivery := self.thread.run(_one, deliveries)) is not None:
+                yield Delivery(self.thread, delivery)
+        finally:
+            self.thread.run(deliveries.aclose)
+
+    stop = _waiting(AsyncSubscription.stop)
+
+    def run(self, handle: Callable[[Delivery], Any]) -> None:
+        """Call `handle(delivery)` for each, here, one after the other; see `Subscription.run`."""
+        for delivery in self:
+            try:
+                handle(delivery)
+            except Exception as exc:  # noqa: BLE001  users' code may raise anything
+                delivery.fail(type(exc).__name__)
+            else:
+                delivery.ack()
+
+
+async def _one(deliveries: AsyncGenerator[AsyncDelivery]) -> AsyncDelivery | None:
+    return await anext(deliveries, None)
+
+
 class Heard(_Held["asyncio.Queue[Message]"]):
     """What `Log.watch` hears."""
 
@@ -263,6 +329,7 @@ class Log(_Held[AsyncLog]):
     look_up = _waiting(AsyncLog.look_up)
     send = _waiting(AsyncLog.send)
     say = _waiting(AsyncLog.say)
+    subscribe = _in_steps(AsyncLog.subscribe, Subscription)
 
     def read(self, id: str, *, after: int = 0, until: int | None = None) -> Iterator[Event]:
         """Yield a session's events in order, as `flightlog.Log.read` does."""

@@ -19,6 +19,7 @@ from flightlog import fork as forking
 from flightlog import usage
 from flightlog.blobs.blob import Blobs
 from flightlog.blobs.spill import SPILLS, Limits
+from flightlog.bus.notices import Start
 from flightlog.bus.protocol import Connection, Message
 from flightlog.cache.catalog import Cursor, Filter, Page, Row
 from flightlog.cache.recall import Cache
@@ -40,6 +41,7 @@ from flightlog.running.opening import Wanted
 from flightlog.running.stopping import SIGNALS
 from flightlog.session import Session
 from flightlog.state import SessionState
+from flightlog.subscribing.subscription import AHEAD, ATTEMPTS, Interest, Subscription, Where
 from flightlog.tool import Tools, policies_of
 from flightlog.usage import Usage
 from flightlog.wire import carry
@@ -288,6 +290,38 @@ class Log:
             yield heard
         finally:
             await listening.close()
+
+    def subscribe(
+        self,
+        name: str,
+        *,
+        types: Collection[str] | None = None,
+        where: Where | None = None,
+        start: Start = "new",
+        attempts: int | None = ATTEMPTS,
+        ahead: int = AHEAD,
+    ) -> Subscription:
+        """The tenant's live events and notices from now on, each at least once, in no fixed order.
+
+        Durable under `name`, which any number of processes share: what none of them has settled
+        comes again, whatever crashed. A replay, a fork or an import never comes. `types` are told
+        from the header, without reading bodies; `where` decides by the event. `start` counts when
+        the name is new: "new", "all" or a time. An event that is not settled in `attempts`
+        deliveries is a dead letter. Up to `ahead` events of each stream wait here for their turn.
+        Until its consumers are removed (`flightlog subscribe --remove`), purges wait for the name.
+        """
+        return Subscription(
+            self.bus,
+            self.tenant,
+            Interest(
+                name=name,
+                types=types,
+                where=where,
+                start=start,
+                attempts=attempts,
+                ahead=ahead,
+            ),
+        )
 
     async def close(self) -> None:
         """Close the connections; sessions must be left before."""

@@ -447,6 +447,7 @@ async def test_an_empty_broker_on_loopback_is_provisioned_once(nats_url: str) ->
         layout.INBOX_STREAM,
         layout.NOTICE_STREAM,
         layout.BLOB_STREAM,
+        layout.DEAD_STREAM,
         layout.KEYS_STREAM,
     }
 

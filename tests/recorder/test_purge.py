@@ -9,6 +9,8 @@ from flightlog import LogCorrupt, NoSuchSession, SessionPurged
 from flightlog.bus.nats_bus import NatsBus
 from flightlog.bus.notices import Notices
 from flightlog.log import Log
+from flightlog.subscribing import standing
+from flightlog.subscribing.letter import letters
 from flightlog_recorder.purge import finish, purge, unfinished
 from flightlog_recorder.purge.purge import ConsumersBehind, Reason, look
 from flightlog_recorder.purge.steps import Bury, Clear, Done, ReleaseKey, Seen, next_step
@@ -35,6 +37,7 @@ def test_the_key_goes_first_and_the_tombstone_before_anything_is_deleted() -> No
     assert next_step(Seen(live=10, live_count=1, is_buried=True, base=5)) == Clear("base", 6)
     assert next_step(Seen(live=10, live_count=1, is_buried=True, blobs=3)) == Clear("blob", 4)
     assert next_step(Seen(live=10, live_count=1, is_buried=True, inbox=7)) == Clear("inbox", 8)
+    assert next_step(Seen(live=10, live_count=1, is_buried=True, letters=8)) == Clear("dead", 9)
     buried = Seen(live=10, live_count=4, is_buried=True, is_held=True)
     assert next_step(buried) == ReleaseKey()
     assert next_step(Seen(live=10, live_count=1, is_buried=True)) == Done()
@@ -53,6 +56,27 @@ async def test_a_purged_session_is_gone_and_its_key_mints_anew(nats_url: str) ->
                 pass
         async with log.session(key="k") as again:
             assert again.id != session
+
+
+async def test_a_purge_waits_for_a_subscriber_until_it_is_removed_and_takes_its_letters(
+    nats_url: str,
+) -> None:
+    async with flightlog.connect(nats=nats_url) as log:
+        bus = bus_of(log)
+        async with log.subscribe("mail", types=["checkpoint"]) as subscription:
+            session = await recorded(log)
+            async with asyncio.timeout(15):
+                async for delivery in subscription:
+                    await delivery.dead("no such address")
+                    break
+            async with log.subscribe("gone", start="all"):
+                pass
+            with pytest.raises(ConsumersBehind, match="gone@default"):
+                await purge(log, bus, session, reason=WHY, patience=0.5)
+            assert await standing.remove(bus, log.tenant, "gone") == 3
+            assert [each.seq async for each in letters(bus, log.tenant)] == [3]
+            await purge(log, bus, session, reason=WHY)
+            assert [each.seq async for each in letters(bus, log.tenant)] == []
 
 
 async def test_purging_twice_changes_nothing_and_a_session_that_never_was_is_named(

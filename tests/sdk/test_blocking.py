@@ -81,6 +81,7 @@ def outcomes(log: blocking.Log, session: str) -> list[str]:
         (flightlog.Session, blocking.Session),
         (Calling, blocking.Calling),
         (Requesting, blocking.Requesting),
+        (flightlog.Delivery, blocking.Delivery),
     ],
 )
 def test_every_name_of_the_async_client_is_here_with_the_same_arguments(

@@ -142,7 +142,13 @@ def test_a_subject_that_is_no_slot_is_refused(text: str) -> None:
         layout.read_layout(found)
 
 
-SIDE = ["FLIGHTLOG_inbox", "FLIGHTLOG_notice", "FLIGHTLOG_blobs", "KV_FLIGHTLOG_keys"]
+SIDE = [
+    "FLIGHTLOG_inbox",
+    "FLIGHTLOG_notice",
+    "FLIGHTLOG_blobs",
+    "FLIGHTLOG_dead",
+    "KV_FLIGHTLOG_keys",
+]
 
 
 @pytest.mark.parametrize("name", SIDE)

@@ -1,12 +1,11 @@
 """Who still has to see a session's last event: the durable consumers of its stream."""
 
-import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 from msgspec import Struct
 
 from flightlog.bus.nats_bus import NatsBus
+from flightlog.bus.notices import consumers
 
 
 class Consumer(Struct, frozen=True):
@@ -18,22 +17,8 @@ class Consumer(Struct, frozen=True):
 
 async def behind(bus: NatsBus, stream: str, sequence: int) -> list[str]:
     """The durable consumers that have not acknowledged all up to `sequence`."""
-    found = [_read(row, sequence) async for row in _consumers(bus, stream)]
+    found = [_read(row, sequence) async for row in consumers(bus, stream)]
     return sorted(each.name for each in found if not each.is_past)
-
-
-async def _consumers(bus: NatsBus, stream: str) -> AsyncIterator[dict[str, Any]]:
-    seen = 0
-    while True:
-        query = json.dumps({"offset": seen}).encode()
-        answered = await bus.api(f"CONSUMER.LIST.{stream}", query)
-        rows = answered.get("consumers") or []
-        for row in rows:
-            if row["config"].get("durable_name"):
-                yield row
-        seen += len(rows)
-        if not rows or seen >= answered.get("total", 0):
-            return
 
 
 def _read(row: dict[str, Any], sequence: int) -> Consumer:

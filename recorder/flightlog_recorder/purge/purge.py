@@ -20,7 +20,7 @@ from flightlog.errors import (
 from flightlog.event import Control, Event
 from flightlog.log import Log
 from flightlog.wire import subject as names
-from flightlog.wire.layout import BLOB_STREAM, INBOX_STREAM, NOTICE_STREAM
+from flightlog.wire.layout import BLOB_STREAM, DEAD_STREAM, INBOX_STREAM, NOTICE_STREAM
 from flightlog.writing import control, keys
 from flightlog_recorder.purge.consumers import behind
 from flightlog_recorder.purge.steps import Bury, Clear, Done, ReleaseKey, Seen, next_step
@@ -133,6 +133,9 @@ async def _clear(log: Log, bus: NatsBus, session: str, place: str, below: int) -
             stream, subject = INBOX_STREAM, names.inbox_subject(tenant, session, "*", prefix=prefix)
         case "notice":
             stream, subject = NOTICE_STREAM, names.notice_subject(tenant, session, prefix=prefix)
+        case "dead":
+            stream = DEAD_STREAM
+            subject = names.dead_subject(tenant, "*", session, "*", prefix=prefix)
         case _:
             subject = names.log_subject(tenant, session, place, prefix=prefix)
     return await bus.purge(stream, subject, below=below)
@@ -146,12 +149,14 @@ async def look(log: Log, bus: NatsBus, session: str) -> Seen:
     inbox = names.inbox_subject(log.tenant, session, "*", prefix=prefix)
     notice = names.notice_subject(log.tenant, session, prefix=prefix)
     blob = names.blob_subject(log.tenant, session, "*", prefix=prefix)
-    last, below, asked, told, kept = await asyncio.gather(
+    letter = names.dead_subject(log.tenant, "*", session, "*", prefix=prefix)
+    last, below, asked, told, kept, given_up = await asyncio.gather(
         bus.last(stream, live),
         bus.last(stream, base),
         bus.last(INBOX_STREAM, inbox),
         bus.last(NOTICE_STREAM, notice),
         bus.last(BLOB_STREAM, blob),
+        bus.last(DEAD_STREAM, letter),
     )
     found = _decoded(last or below)
     return Seen(
@@ -161,6 +166,7 @@ async def look(log: Log, bus: NatsBus, session: str) -> Seen:
         inbox=asked.sequence if asked else 0,
         notices=told.sequence if told else 0,
         blobs=kept.sequence if kept else 0,
+        letters=given_up.sequence if given_up else 0,
         is_buried=last is not None and isinstance(found, Control) and found.type == "tombstone",
         digest=found.digest if isinstance(found, Event) else None,
     )

@@ -18,6 +18,7 @@ class Seen(Struct, frozen=True):
     inbox: int = 0
     notices: int = 0
     blobs: int = 0
+    letters: int = 0
     is_buried: bool = False
     is_held: bool = False
     digest: str | None = None
@@ -56,8 +57,8 @@ def next_step(seen: Seen) -> Step:
         return Bury(seen.live, seen.digest)
     if seen.live_count > 1:
         return Clear("live", seen.live)
-    beside = (("blob", seen.blobs), ("inbox", seen.inbox), ("notice", seen.notices))
-    for place, last in (("base", seen.base), *beside):
+    beside = (("inbox", seen.inbox), ("notice", seen.notices), ("dead", seen.letters))
+    for place, last in (("base", seen.base), ("blob", seen.blobs), *beside):
         if last:
             return Clear(place, last + 1)
     return Done()

@@ -24,7 +24,7 @@ PAGE_MESSAGES = 1_000
 PAGE_BYTES = 1 << 20  # a page is what a reader holds in memory
 _ALL, _SOME = "all", "some"
 _NO_MESSAGE = 10037  # the one error of a read that means: there is none
-_SIDE = {layout.INBOX_STREAM, layout.NOTICE_STREAM, layout.BLOB_STREAM, layout.KEYS_STREAM}
+_SIDE = {config["name"] for config in layout.side_configs()}
 _ENABLE = "enable jetstream in the server and in the account"
 
 

@@ -12,6 +12,7 @@ STREAM_PREFIX = "FLIGHTLOG_"
 INBOX_STREAM = "FLIGHTLOG_inbox"
 NOTICE_STREAM = "FLIGHTLOG_notice"
 BLOB_STREAM = "FLIGHTLOG_blobs"
+DEAD_STREAM = "FLIGHTLOG_dead"
 KEYS_STREAM = f"KV_{names.KEYS_BUCKET}"
 MIN_SERVER = (2, 15, 0)  # below it compression and batches were seen to misbehave together
 NOTICE_MAX_AGE = 7 * 86_400.0  # seconds
@@ -65,12 +66,14 @@ def _log_config(name: str, slots: list[int], replicas: int, prefix: str) -> Conf
 
 
 def side_configs(*, replicas: int = 1, prefix: str = names.PREFIX) -> list[Config]:
-    """The streams beside the logs: inbox, notices, blobs, and the keys bucket."""
+    """The streams beside the logs: inbox, notices, blobs, dead letters, and the keys bucket."""
     return [
         _file_stream(INBOX_STREAM, [f"{prefix}.inbox.*.*.*"], replicas),
         _file_stream(NOTICE_STREAM, [f"{prefix}.notice.*.*"], replicas)
         | {"max_age": int(NOTICE_MAX_AGE * _NANOSECONDS), "discard": "old"},
         _file_stream(BLOB_STREAM, [f"{prefix}.blob.*.*.*"], replicas) | {"max_msgs_per_subject": 1},
+        _file_stream(DEAD_STREAM, [f"{prefix}.dead.*.*.*.*"], replicas)
+        | {"max_msgs_per_subject": 1, "allow_msg_ttl": True},
         _file_stream(KEYS_STREAM, [f"$KV.{names.KEYS_BUCKET}.>"], replicas)
         | {"max_msgs_per_subject": 1, "allow_rollup_hdrs": True, "deny_delete": True},
     ]

@@ -70,6 +70,23 @@ def progress_subject(tenant: str, session: str, *, prefix: str = PREFIX) -> str:
     return f"{prefix}.progress.{tenant}.{session}"
 
 
+def dead_subject(
+    tenant: str, name: str, session: str, sequence: int | str, *, prefix: str = PREFIX
+) -> str:
+    """The subject of a subscriber's dead letter; `*` for all names, sessions or sequences."""
+    return f"{prefix}.dead.{tenant}.{name}.{session}.{sequence}"
+
+
+def live_filter(tenant: str, *, prefix: str = PREFIX) -> str:
+    """What subscribers see of the logs: the live events of a tenant's sessions."""
+    return f"{prefix}.*.{tenant}.*.live"
+
+
+def durable(tenant: str, name: str) -> str:
+    """The consumers of a subscriber, in every stream; neither part can hold the `@`."""
+    return f"{name}@{tenant}"
+
+
 def key_subject(tenant: str, key: str) -> str:
     """Where the key's id lives in the keys bucket; any text works as a key."""
     hashed = hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()

@@ -1,0 +1,1 @@
+"""Live subscribers: every live event at least once to whoever shares a name, and a replay never."""
