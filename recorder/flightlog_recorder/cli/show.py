@@ -12,6 +12,7 @@ from flightlog.lineage import Lineage
 from flightlog.reading.chain import Stray
 from flightlog.usage import Usage as Tokens
 from flightlog_recorder.cli import target
+from flightlog_recorder.cli.lineage import show_tree
 from flightlog_recorder.cli.output import (
     Cell,
     Exit,
@@ -39,10 +40,23 @@ def show(
     *,
     session: Annotated[str | None, typer.Argument(help="A session's id, or its key.")] = None,
     key: Annotated[str | None, typer.Option(help="A session's key.")] = None,
+    tree: Annotated[
+        bool, typer.Option("--tree", help="Draw where it comes from and what came of it.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Show a session: turns, tools, tokens, and what is odd. Exit code 1 if its log is damaged."""
-    target.run(_show(target.of(context), session, key, json=json))
+    """Show a session: turns, tools, tokens, and what is odd. Exit code 1 if its log is damaged.
+
+    With --tree its family instead, from the catalog: ancestors, forks, and sessions of its calls.
+    """
+    work = _tree if tree else _show
+    target.run(work(target.of(context), session, key, json=json))
+
+
+async def _tree(where: Target, session: str | None, key: str | None, *, json: bool) -> None:
+    target.one_session(session, key)
+    async with where.log() as log:
+        await show_tree(log, await target.session_id(log, session, key=key), json=json)
 
 
 async def _show(where: Target, session: str | None, key: str | None, *, json: bool) -> Exit:

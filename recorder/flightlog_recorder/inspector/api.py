@@ -11,8 +11,9 @@ from starlette.routing import Route
 from flightlog import StoreUnavailable
 from flightlog.cache import catalog, floor
 from flightlog.cache.catalog import Cursor, Row
+from flightlog_recorder.inspect import family
 from flightlog_recorder.inspect.overview import undecided
-from flightlog_recorder.inspector import asked, family, parts, timeline
+from flightlog_recorder.inspector import asked, parts, timeline
 from flightlog_recorder.inspector import window as windows
 from flightlog_recorder.inspector.asked import BadRequest, answer
 from flightlog_recorder.inspector.desk import Desk

@@ -23,7 +23,7 @@ export async function familyOf(session) {
   const roots = found.members.filter((member) => !known.has(member.origin));
   const body = [
     branch(roots, found, choose),
-    !found.whole && h("p", { class: "note" }, "The catalog was looked through in part: there may be others."),
+    found.why && h("p", { class: "note" }, shown(found.why)),
   ];
   await askShown("Family", body);
   return chosen;
@@ -36,8 +36,16 @@ function branch(members, family, choose) {
   }));
 }
 
+function cameBy({ how, seq, by }) {
+  const at = seq === undefined ? "" : ` at ${number(seq)}`;
+  if (how === "fork") return `forked${at}`;
+  if (how === "child") return `called${at}${by ? ` by ${by}` : ""}`;
+  return how === "import" ? `imported from ${by}` : "";
+}
+
 function memberOf(member, family, choose) {
-  const how = member.how === "fork" ? `forked at ${number(member.seq)}` : member.how === "child" ? `called at ${number(member.seq ?? 0)}` : "";
+  const how = cameBy(member);
+  const labels = Object.entries(member.labels ?? {}).slice(0, 6);
   const path = `/sessions/${encodeURIComponent(member.session)}`;
   const here = member.session === family.session;
   return h(
@@ -45,7 +53,8 @@ function memberOf(member, family, choose) {
     { class: `member${here ? " here" : ""}` },
     h("a", { href: path, "aria-current": here ? "true" : undefined, onclick: (event) => { event.preventDefault(); choose(path); } }, h("bdi", {}, shown(plain(member.key ?? member.session, 80)))),
     member.status ? h("span", { class: `status ${member.status}` }, member.status) : h("span", { class: "note" }, "not in the catalog"),
-    how && h("span", { class: "note" }, how),
+    how && h("bdi", { class: "note" }, shown(plain(how, 120))),
+    labels.map(([name, value]) => h("bdi", { class: "chip" }, shown(plain(`${name}=${value}`, 60)))),
     member.last_ts && h("span", { class: "note" }, ago(member.last_ts)),
   );
 }
