@@ -190,8 +190,8 @@ class _Watched:
     def __init__(self, bus: Bus, moved: Callable[[], None]) -> None:
         self._bus, self._moved = bus, moved
 
-    async def page(self, stream: str, subject: str, start: int) -> Page:
-        found = await self._bus.page(stream, subject, start)
+    async def page(self, stream: str, subject: str, start: int, *, most: int | None = None) -> Page:
+        found = await self._bus.page(stream, subject, start, most=most)
         self._moved()
         return found
 

@@ -32,9 +32,9 @@ from flightlog.errors import (
 )
 from flightlog.event import Event
 from flightlog.fork import Point
-from flightlog.reading import reader
+from flightlog.past import Past
 from flightlog.reading.reader import Folded
-from flightlog.running import inbox, opening
+from flightlog.running import inbox
 from flightlog.running.inbox import Item
 from flightlog.running.journal import OnEvent
 from flightlog.running.opening import Wanted
@@ -67,6 +67,7 @@ class Log:
         self.bus, self.store, self.tenant = bus, store, tenant
         self._redact, self._limits = redact, limits
         self._cache = Cache(store, tenant)
+        self._past = Past(bus, self._cache, tenant)
         self._door = Door(bus, self._cache, tenant, redact, limits)
         self._ears: Connection | None = None
         self._hearing = asyncio.Lock()  # two that begin to watch at once share one connection
@@ -128,19 +129,17 @@ class Log:
     ) -> AsyncIterator[Event]:
         """Yield a session's events in order, from seq `after` + 1 to `until`; memory is one page.
 
-        Nothing is executed and nobody is notified. Raises `LogCorrupt` after the last good event.
+        Nothing is executed and nobody is notified. From `after` on it is read as a resume does,
+        from the nearest snapshot; `LogCorrupt` is raised after the last good event.
         """
         session = names.token("session id", id)
-        async for event in reader.read(self.bus, self.tenant, session, after=after, until=until):
+        async for event in self._past.read(session, after=after, until=until):
             yield event
 
     async def fold(self, id: str, *, at: int | None = None) -> Folded[SessionState]:
-        """Fold a session from its snapshot and tail (or up to seq `at`); where its log stood."""
+        """Fold a session from the nearest snapshot (or up to seq `at`); where its log stood."""
         session = names.token("session id", id)
-        snapshot = await self._cache.snapshot(session)
-        if snapshot is not None and at is not None and snapshot.seq > at:
-            snapshot = None
-        folded = await opening.fold(self.bus, self.tenant, session, snapshot, until=at)
+        folded = await self._past.fold(session, at=at)
         if folded.presence == "purged":
             raise SessionPurged(session)
         if folded.presence != "present":

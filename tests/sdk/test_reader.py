@@ -477,8 +477,8 @@ class Lagging(NatsBus):
     hides: frozenset[int] = frozenset()
     looks = 0
 
-    async def page(self, stream: str, subject: str, start: int) -> Page:
-        page = await super().page(stream, subject, start)
+    async def page(self, stream: str, subject: str, start: int, *, most: int | None = None) -> Page:
+        page = await super().page(stream, subject, start, most=most)
         if not self.looks:
             return page
         self.looks -= 1

@@ -153,11 +153,12 @@ class SimBus:
         found: Message | None = await self._read(serve)
         return found
 
-    async def page(self, stream: str, subject: str, start: int) -> Page:
+    async def page(self, stream: str, subject: str, start: int, *, most: int | None = None) -> Page:
         held = self.net.broker.streams[stream]
 
         def serve(reply: Reply) -> None:
-            messages, more = held.scan(subject, start, self._copy(held), self.net.weather.page)
+            page = min(most or self.net.weather.page, self.net.weather.page)
+            messages, more = held.scan(subject, start, self._copy(held), page)
             reply(Page(messages, more))
 
         found: Page = await self._read(serve)

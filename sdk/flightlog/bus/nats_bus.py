@@ -81,12 +81,12 @@ class NatsBus(Link):
         query = json.dumps({"last_by_subj": subject}).encode()
         return _from_leader(await self.api(f"STREAM.MSG.GET.{stream}", query))
 
-    async def page(self, stream: str, subject: str, start: int) -> Page:
+    async def page(self, stream: str, subject: str, start: int, *, most: int | None = None) -> Page:
         """A page of a subject's messages from `start` on, by one batched direct get (ADR-31)."""
         query = {
             "seq": start,
             "next_by_subj": subject,
-            "batch": PAGE_MESSAGES,
+            "batch": min(most or PAGE_MESSAGES, PAGE_MESSAGES),
             "max_bytes": PAGE_BYTES,
         }
         reading = f"$JS.API.DIRECT.GET.{stream}"

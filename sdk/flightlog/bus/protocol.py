@@ -66,8 +66,11 @@ class Bus(Protocol):
         """The last message on `subject`, as the leader sees it, or None."""
         ...
 
-    async def page(self, stream: str, subject: str, start: int) -> Page:
-        """A page of messages on `subject` from stream sequence `start` on; may lag behind acks."""
+    async def page(self, stream: str, subject: str, start: int, *, most: int | None = None) -> Page:
+        """A page of messages on `subject` from stream sequence `start` on; may lag behind acks.
+
+        It holds as many as are read at once, or `most` if those are fewer.
+        """
         ...
 
     async def purge(self, stream: str, subject: str, *, below: int) -> int:

@@ -1,7 +1,7 @@
 """One pass over a session's messages, in pages: base, seal, live, under the reader's rule."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Literal
 
 from flightlog import clock
@@ -38,7 +38,9 @@ class Reading:
         *,
         head: Head = _NOTHING,
         pins: tuple[Pin, ...] = (),
+        upto: int | None = None,
     ) -> None:
+        """`upto` is the seq behind which nothing is read, not even where the log ends."""
         self._bus = bus
         self.stream = bus.layout.stream_of(session)
         self.subjects = _subjects(bus, tenant, session)
@@ -48,6 +50,7 @@ class Reading:
         self._past_base = head.seq > 0 and head.part == "live"
         self._base_seen = False
         self._anchored = head.seq == 0
+        self._upto = upto
         self.session = session
         self.pins = pins
         self.chain = Chain(session, head, pins)
@@ -70,14 +73,14 @@ class Reading:
     def _base_open(self) -> bool:
         return self._base_seen and self.seal is None
 
-    async def batches(self, *, at_least: int = 0) -> AsyncIterator[list[Event]]:
+    async def batches(self, *, at_least: int = 0) -> AsyncGenerator[list[Event]]:
         """Events that count, page by page, base before live, to an end that covers `at_least`.
 
         Direct reads lag behind acks, so a short end is waited for, up to `LAG_DEADLINE`.
         """
         began = clock.elapsed()
         pause = LAG_FIRST
-        while True:
+        while not self._reached:
             async for batch in self._look():
                 yield batch
             if self.read_to >= at_least and self._anchored:
@@ -85,8 +88,12 @@ class Reading:
             self._check_patience(clock.elapsed() - began, at_least)
             await asyncio.sleep(pause)
             pause = min(pause * 2, LAG_MOST)
-        if gap := self._misfit or self.chain.gap:
+        if not self._reached and (gap := self._misfit or self.chain.gap):
             raise Unexplained(gap)
+
+    @property
+    def _reached(self) -> bool:
+        return self._upto is not None and self._anchored and self.chain.head.seq >= self._upto
 
     def _check_patience(self, waited: float, at_least: int) -> None:
         if not self._anchored and waited > _ANCHOR_DEADLINE:
@@ -101,23 +108,37 @@ class Reading:
         for part in parts:
             if part == "live" and self._base_open:
                 return
-            ahead: asyncio.Task[Page] | None = self._ask(part, self._next[part])
+            ahead: asyncio.Task[Page] | None = self._ask(
+                part, self._next[part], self.chain.head.seq
+            )
             try:
                 while ahead is not None:
                     page = await ahead
-                    ahead = self._ask(part, self._behind(page, part)) if page.more else None
+                    ahead = self._ask_ahead(page, part)
                     await asyncio.sleep(0)  # the request leaves before the page is worked on
                     if events := self._take(page.messages, part):
                         yield events
+                    if self._reached:
+                        return
+                    if ahead is None and page.more:
+                        ahead = self._ask(part, self._next[part], self.chain.head.seq)
             finally:
                 if ahead is not None:
                     ahead.cancel()
 
-    def _ask(self, part: Part, start: int) -> asyncio.Task[Page]:
-        return asyncio.ensure_future(self._bus.page(self.stream, self.subjects[part], start))
+    def _ask(self, part: Part, start: int, seq: int) -> asyncio.Task[Page]:
+        """The page from a stream sequence on, where event `seq` was passed."""
+        most = None if self._upto is None else max(1, self._upto - seq + 1)
+        subject = self.subjects[part]
+        return asyncio.ensure_future(self._bus.page(self.stream, subject, start, most=most))
 
-    def _behind(self, page: Page, part: Part) -> int:
-        return page.messages[-1].sequence + 1 if page.messages else self._next[part]
+    def _ask_ahead(self, page: Page, part: Part) -> asyncio.Task[Page] | None:
+        """The next page, unless this one may be the last that is wanted."""
+        passed = self.chain.head.seq + len(page.messages)
+        if not page.more or (self._upto is not None and passed >= self._upto):
+            return None
+        start = page.messages[-1].sequence + 1 if page.messages else self._next[part]
+        return self._ask(part, start, passed)
 
     def _take(self, messages: list[Message], part: Part) -> list[Event]:
         events: list[Event] = []

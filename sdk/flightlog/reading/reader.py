@@ -24,6 +24,8 @@ from flightlog.snapshot import Projection, Snapshot
 
 S = TypeVar("S")
 
+_START = Head()
+
 
 class Folded(Struct, Generic[S], frozen=True):
     """A projection of a session, and where its log stood. `read_to` is the last message read."""
@@ -87,12 +89,12 @@ async def fold(
     pins: tuple[Pin, ...] = ()
     patience = Patience()
     while True:
-        reading = Reading(bus, tenant, session, head=_head(snapshot), pins=pins)
+        reading = Reading(bus, tenant, session, head=head_of(snapshot), pins=pins)
         try:
             return await _pass(
                 reading, projection, snapshot, at_least=at_least, until=until, passed=passed
             )
-        except _Undecodable:
+        except Undecodable:
             snapshot = None
         except Branch as branch:
             snapshot, pins = None, (*pins, branch.pin)
@@ -113,7 +115,7 @@ async def _pass(
     until: int | None,
     passed: Passed[S] | None,
 ) -> Folded[S]:
-    state = _start(projection, snapshot)
+    state = start(projection, snapshot)
     apply = projection.apply
     tail = 0
     try:
@@ -145,20 +147,22 @@ def _folded(reading: Reading, state: S, snapshot: Snapshot | None, tail: int) ->
     )
 
 
-class _Undecodable(Exception):
-    pass
+class Undecodable(Exception):
+    """A projection's own snapshot raises when it is read."""
 
 
-def _start(projection: Projection[S], snapshot: Snapshot | None) -> S:
+def start(projection: Projection[S], snapshot: Snapshot | None) -> S:
+    """The state that a snapshot holds, or that of an empty log. Raises `Undecodable`."""
     if snapshot is None:
         return projection.initial()
     try:
         return snapshots.join(projection, snapshot.cut)
     except Exception as exc:  # whatever a projection raises: its snapshot is a cache, not the log
-        raise _Undecodable from exc
+        raise Undecodable from exc
 
 
-def _head(snapshot: Snapshot | None) -> Head:
+def head_of(snapshot: Snapshot | None) -> Head:
+    """Where a snapshot stands in its log."""
     if snapshot is None:
         return Head()
     return Head(
@@ -224,7 +228,7 @@ def _parts(reading: Reading, gap: Gap) -> tuple[Part, ...]:
 
 
 async def _confirm_anchor(bus: Bus, reading: Reading, snapshot: Snapshot, gap: Gap) -> None:
-    subject = reading.subjects[_head(snapshot).part]
+    subject = reading.subjects[head_of(snapshot).part]
     found = await bus.after(reading.stream, subject, snapshot.sequence - 1, leader=True)
     if found is not None and (digest_of(found.body) == snapshot.digest or _is_control(found)):
         return
@@ -244,17 +248,25 @@ def _is_control(message: Message) -> bool:
 
 
 async def read(
-    bus: Bus, tenant: str, session: str, *, after: int = 0, until: int | None = None
+    bus: Bus,
+    tenant: str,
+    session: str,
+    *,
+    after: int = 0,
+    until: int | None = None,
+    place: Head = _START,
 ) -> AsyncIterator[Event]:
     """Yield a session's events in order. Memory is bounded by a page.
 
-    Events before a damage are yielded, then `LogCorrupt` is raised. A branch that a later writer
-    won is seen only behind it: a seq that goes back says that what came from there on is void.
+    What lies before `place`, which is not behind `after`, is read only if the log does not follow
+    from there. Events before a damage are yielded, then `LogCorrupt` is raised. A branch that a
+    later writer won is seen only behind it: a seq that goes back says that what came from there on
+    is void.
     """
     pins: tuple[Pin, ...] = ()
     last, patience = after, Patience()
     while True:
-        reading = Reading(bus, tenant, session, pins=pins)
+        reading = Reading(bus, tenant, session, head=place, pins=pins)
         try:
             async for batch in reading.batches():
                 for event in batch:
@@ -264,7 +276,11 @@ async def read(
         except Branch as branch:
             pins = (*pins, branch.pin)
             last = max(after, min(last, branch.pin.seq - 1))
+            place = place if place.seq < branch.pin.seq else _START
         except Unexplained as exc:
+            if place.seq:
+                place = _START
+                continue
             if until is not None and exc.gap.seq >= until:
                 return
             await patience.doubt(bus, reading, exc.gap)
