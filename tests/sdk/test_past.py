@@ -197,7 +197,7 @@ async def test_a_base_has_a_past_too(log: Log) -> None:
 
 
 async def test_without_redis_the_past_is_read_from_the_first_event(
-    log: Log, long: tuple[str, list[Event]], servers: Servers
+    long: tuple[str, list[Event]], servers: Servers
 ) -> None:
     session, events = long
     async with connect(nats=servers.nats_url, tenant=TENANT) as bare:
