@@ -1,4 +1,4 @@
-"""What an agent's image gets: the bare wheel in an empty venv, used against real servers."""
+"""What images get: the bare wheel in an empty venv, used on real servers; then the services."""
 
 import os
 import subprocess
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from flightlog_recorder.embedded import embedded
 
+SERVICES = {"projector": "flightlog_projector", "recorder": "flightlog_recorder.service"}  # extras
 PIP = ("-m", "pip", "--quiet", "--quiet", "--disable-pip-version-check")
 
 
@@ -19,6 +20,9 @@ def main() -> None:
         python = install(wheel, Path(work) / "venv")
         with embedded() as servers:
             run(python, "-I", "-W", "error", "tests/wheel_use.py", **servers.environment())
+        for extra, module in SERVICES.items():
+            run(python, *PIP, "install", f"{wheel}[{extra}]")
+            run(python, "-I", "-c", f"import {module}.__main__")
     print(f"wheel-check: {wheel.name} works alone")
 
 

@@ -117,7 +117,9 @@ class Door:
         if key is not None:
             entry = await keys.claim(self.bus, self.tenant, key)
             return entry.id, entry.made_by
-        return (names.mint(), "session") if id is None else (names.token("session id", id), None)
+        if id is not None:
+            return names.token("session id", id), None
+        return self.bus.layout.mint(), "session"
 
     async def _open(
         self, wanted: Wanted, on_event: OnEvent | None, until: float

@@ -26,7 +26,6 @@ from flightlog.event import Event
 from flightlog.reading import reader
 from flightlog.snapshot import SESSION, Projection
 from flightlog.wire import payload as payloads
-from flightlog.wire import subject as names
 from flightlog.wire.payload import SessionForked
 from flightlog.writing import keys, seal
 from flightlog.writing.draft import Copy, Draft, Offered
@@ -76,7 +75,7 @@ async def fork(
     at = await _reached(bus, tenant, point)
     said = SessionForked(session=point.session, seq=at, key=key, labels=dict(labels or {}))
     for _ in range(_TRIES):
-        entry = Entry(names.mint()) if key is None else await _claimed(bus, tenant, key)
+        entry = Entry(bus.layout.mint()) if key is None else await _claimed(bus, tenant, key)
         match (await seal.settled(bus, tenant, entry.id)).standing:
             case "sealed":
                 await _check_same(bus, tenant, entry, point)

@@ -158,6 +158,24 @@ def test_a_missing_stream_beside_the_logs_is_named(name: str) -> None:
         layout.read_layout(found)
 
 
+def draining(*streams: str) -> layout.Layout:
+    found = broker(4)
+    for config in found:
+        if config["name"] in streams:
+            config["metadata"] = {**config["metadata"], "flightlog.draining": "yes"}
+    return layout.read_layout(found)
+
+
+def test_no_session_begins_in_a_stream_that_is_draining() -> None:
+    found = draining("FLIGHTLOG_0", "FLIGHTLOG_2")
+    assert {found.stream_of(found.mint()) for _ in range(200)} == {"FLIGHTLOG_1", "FLIGHTLOG_3"}
+
+
+def test_no_session_begins_where_every_stream_is_draining() -> None:
+    with pytest.raises(LayoutRefused, match="every log stream is draining"):
+        draining(*draining().streams).mint()
+
+
 def test_replicated_logs_are_not_compressed_and_the_operator_may_choose() -> None:
     assert {config["compression"] for config in layout.log_configs(2, replicas=3)} == {"none"}
     assert {config["compression"] for config in layout.log_configs(2)} == {"s2"}

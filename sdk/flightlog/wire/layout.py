@@ -24,6 +24,7 @@ _FREE = frozenset({"max_bytes", "num_replicas", "placement", "compression"})
 _NEVER = ("sealed", "no_ack", "mirror", "sources", "subject_transform", "allow_msg_counter")
 _WIRE = "flightlog.wire"
 _WIRE_VERSION = "1"
+_DRAINING = "flightlog.draining"
 
 Config = dict[str, Any]
 
@@ -35,6 +36,18 @@ class Layout(Struct, frozen=True):
     slots: tuple[str, ...]  # slot -> stream name
     replicas: int = 1
     prefix: str = names.PREFIX
+    draining: frozenset[str] = frozenset()  # log streams in which no session begins any more
+
+    def mint(self) -> str:
+        """A new session's id, in a stream that is not draining; `LayoutRefused` if all are."""
+        if self.draining.issuperset(self.streams):
+            raise LayoutRefused(
+                "every log stream is draining: no session can begin",
+                advice=f"take {_DRAINING} out of a stream's metadata",
+            )
+        while self.stream_of(minted := names.mint()) in self.draining:
+            pass
+        return minted
 
     def stream_of(self, session: str) -> str:
         """The stream that holds the session's log."""
@@ -141,6 +154,7 @@ def read_layout(configs: Sequence[Mapping[str, Any]], *, prefix: str = names.PRE
         slots=tuple(slots[n] for n in range(names.SLOTS)),
         replicas=min(int(c.get("num_replicas", 1)) for c in logs),
         prefix=prefix,
+        draining=frozenset(c["name"] for c in logs if _DRAINING in (c.get("metadata") or {})),
     )
 
 

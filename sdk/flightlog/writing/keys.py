@@ -61,14 +61,14 @@ async def claim(
     Raises `BusUnavailable`; calling again is safe.
     """
     subject = names.key_subject(tenant, key)
-    mine, tried = id or names.mint(), 0
+    mine, tried = id or bus.layout.mint(), 0
     found = await _last(bus, subject)
     for _ in range(_TRIES):
         if found is not None and (entry := _read(found)) is not None:
             return entry
         expected = found.sequence if found else 0
         if id is None and expected != tried:  # an earlier try may be stored, and purged since
-            mine, tried = names.mint(), expected
+            mine, tried = bus.layout.mint(), expected
         body = _encode(_Stored(mine, made_by))
         answer = await bus.append(
             subject, [Outgoing(body, {})], expected=expected, timeout=_TIMEOUT
