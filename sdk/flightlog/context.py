@@ -4,6 +4,7 @@ Let D be the lines of the context as it stands at event `upto`, written by the r
 names, and M the messages of the request, redacted, without their cache marks. `edits` makes M of D:
 `[start, count]` copies lines of D, `[-1, count]` takes the next ones from `rest`; no edits at all
 mean that M is D. `marks` are `[message, block, value]`: that block's last key is `cache_control`.
+Events `model_messages` before it hold what has no room in a request: D ends with their messages.
 `params`, `unset` and `order` (of all top-level keys) say how the other fields differ from those of
 the last main request; `$lead` in them is a list of messages that the request begins with, before M.
 `digest` is the hex SHA-256 of the whole request as compact JSON.
@@ -11,12 +12,12 @@ the last main request; `$lead` in them is a list of messages that the request be
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice, takewhile
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from flightlog.blobs import held
 from flightlog.errors import FlightlogError, InvalidValue
@@ -26,7 +27,7 @@ from flightlog.messages.provider import Provider
 from flightlog.state import SessionState
 from flightlog.wire import carry
 from flightlog.wire.carry import Redact
-from flightlog.wire.payload import Context, ModelRequest, Purpose
+from flightlog.wire.payload import Context, ModelMessages, ModelRequest, Purpose
 
 CACHE_MARK = "cache_control"
 LEAD = "$lead"  # the system messages that a request of some providers begins with, among `params`
@@ -65,7 +66,8 @@ def refer(
     provider = state.provider if provider is None else provider
     form = providers.get(provider)
     model, messages, params = _split(request, form, redact)
-    whole, walk = _walked(state.lines(form), messages, redact)
+    walk = _Walk(state.referable(form), redact, is_context=state.ahead is UNSET)
+    whole = walk.through(messages)
     order = tuple(request)
     context = Context(
         upto=state.seq,
@@ -86,6 +88,21 @@ def refer(
     )
 
 
+def ahead(asked: ModelRequest, *, most: int) -> Iterator[ModelMessages]:
+    """The rest of a request in events before it, each of about `most` bytes.
+
+    Once they are appended, `refer` finds the messages there.
+    """
+    part, size = list[Raw](), 0
+    for message in asked.rest:
+        if part and size + len(message) > most:
+            yield ModelMessages(provider=asked.provider, messages=part)
+            part, size = [], 0
+        part.append(message)
+        size += len(message)
+    yield ModelMessages(provider=asked.provider, messages=part)
+
+
 def rebuild(state: SessionState, payload: ModelRequest) -> dict[str, Any]:
     """The exact request, key order included, proved by its digest.
 
@@ -104,7 +121,7 @@ def rebuild(state: SessionState, payload: ModelRequest) -> dict[str, Any]:
     kept = {name: state.whole(raw) for name, raw in known.items()}
     order = state.order if payload.order is None else tuple(payload.order)
     try:
-        sent = _followed(state.lines(form), context.edits, payload.rest)
+        sent = _followed(state.referable(form), context.edits, payload.rest)
         whole = _messages(sent, context.marks)
         body = _body(order, payload.model, whole, {**kept, **payload.params})
     except (LookupError, TypeError, ValueError) as exc:
@@ -148,34 +165,30 @@ def _lead(messages: Sequence[Any], form: Provider) -> int:
     return sum(1 for _ in leading)
 
 
-def _walked(
-    lines: list[bytes], messages: Sequence[Any] | None, redact: Redact | None
-) -> tuple[bytes, "_Walk"]:
-    """The messages as JSON, and how they follow from the lines."""
-    walk = _Walk(lines, redact)
-    whole = _joined(lines)
-    if messages is None or _is_written(messages, whole):
-        return whole, walk
-    walk.walked = True
-    for message in messages:
-        walk.take(message)
-    return _messages(walk.sent, walk.marks), walk
-
-
 class _Walk:
     """Goes through a request's messages and finds each in the context, or keeps it as rest."""
 
-    def __init__(self, lines: Sequence[bytes], redact: Redact | None) -> None:
-        self._lines, self._redact = lines, redact
+    def __init__(self, lines: Sequence[bytes], redact: Redact | None, *, is_context: bool) -> None:
+        self._lines, self._redact, self._is_context = lines, redact, is_context
         self._due = 0
         self._places: dict[bytes, list[int]] = {}
         self._spans: list[Edit] = []
-        self.walked = False
+        self._walked = False
         self.sent: list[bytes] = []
         self.marks: list[Mark] = []
         self.rest: list[Raw] = []
 
-    def take(self, message: object) -> None:
+    def through(self, messages: Sequence[Any] | None) -> bytes:
+        """Take all of them, and return them as JSON."""
+        whole = _joined(self._lines)
+        if messages is None or (self._is_context and _is_written(messages, whole)):
+            return whole
+        self._walked = True
+        for message in messages:
+            self._take(message)
+        return _messages(self.sent, self.marks)
+
+    def _take(self, message: object) -> None:
         """Find the next message. What the log holds already is redacted, and is not again."""
         due = self._lines[self._due] if self._due < len(self._lines) else None
         if due is not None and _is_written(message, due):
@@ -192,7 +205,7 @@ class _Walk:
 
     def edits(self) -> list[Edit]:
         """The spans; none when the messages are the context itself, or there are none."""
-        if not self.walked or self._spans == [(0, len(self._lines))]:
+        if not self._walked or (self._is_context and self._spans == [(0, len(self._lines))]):
             return []
         return self._spans or [(0, 0)]
 

@@ -12,9 +12,9 @@ from flightlog.blobs import held
 from flightlog.blobs.held import Held
 from flightlog.calls import Calls, CallState
 from flightlog.lineage import Lineage
-from flightlog.messages import providers, values, view
+from flightlog.messages import edit, providers, values, view
 from flightlog.messages.provider import Provider
-from flightlog.messages.segment import Entries
+from flightlog.messages.segment import Entries, Sent
 from flightlog.names import Names
 from flightlog.step import (
     AwaitUser,
@@ -64,7 +64,8 @@ class SessionState(Struct, frozen=True, kw_only=True):
     something to answer once no call is open. `boundary` is the number of entries that the last main
     request sent: its response goes there. `params` and `order` are the last main request's fields,
     `of_provider` its provider, unset until one is not the default. `blobs` is set once an event
-    refers to any; `held` are the contents that this process has at hand, in no snapshot.
+    refers to any; `held` are the contents that this process has at hand, in no snapshot; `ahead`
+    the messages that events hold for the next request, while there are any.
     """
 
     session_id: str | None = None
@@ -105,6 +106,7 @@ class SessionState(Struct, frozen=True, kw_only=True):
     inbox: int = 0
     blobs: bool | UnsetType = UNSET
     held: Held | UnsetType = UNSET
+    ahead: tuple[Sent, ...] | UnsetType = UNSET
 
     @property
     def next(self) -> Step:
@@ -144,6 +146,13 @@ class SessionState(Struct, frozen=True, kw_only=True):
         """The messages, each as compact JSON, what lies in blobs in its place."""
         return [stand_in.made_whole(line, self._text) for line in view.lines(self.entries, form)]
 
+    def referable(self, form: Provider) -> list[bytes]:
+        """The lines that a request may refer to: the messages, and those that wait for it."""
+        if self.ahead is UNSET:
+            return self.lines(form)
+        entries = edit.with_ahead(self.entries, self.ahead, seq=self.seq, provider=form)
+        return [stand_in.made_whole(line, self._text) for line in view.lines(entries, form)]
+
     def _told(self, line: bytes) -> Any:
         return carry.unpack(stand_in.made_whole(line, self._text))
 
@@ -156,8 +165,8 @@ class SessionState(Struct, frozen=True, kw_only=True):
         """What the last checkpoint holds, as new Python values, marks resolved; None without."""
         return carry.unpack(self.whole(self.checkpoint.data)) if self.checkpoint else None
 
-    def _text(self, blob: Blob) -> str:
-        return held.shown(blob, self._content(blob))
+    def _text(self, blob: Blob, form: stand_in.Form) -> str:
+        return held.shown(self._content(blob), form)
 
     def _content(self, blob: Blob) -> bytes:
         known = held.NOTHING if self.held is UNSET else self.held

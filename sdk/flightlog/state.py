@@ -15,7 +15,7 @@ from flightlog.calls import Calls, CallState
 from flightlog.event import Event
 from flightlog.messages import edit, providers, view
 from flightlog.messages.provider import Reply
-from flightlog.messages.segment import Answer, Entries, Results, Said, Slot
+from flightlog.messages.segment import Answer, Entries, Results, Said, Sent, Slot
 from flightlog.session_state import ENDED, Mark, SessionState
 from flightlog.wire import carry
 from flightlog.wire import payload as payloads
@@ -101,6 +101,7 @@ def _taken_over(
         "policies": {**state.policies, **said.policies},
         "harness_version": event.harness_version,
         "open_request": None,
+        "ahead": UNSET,
     }
     if isinstance(said, payloads.SessionStarted) and (parent := lineage.parent(said.parent)):
         changes["lineage"] = replace(state.lineage, parent=parent)
@@ -128,6 +129,7 @@ def _forked(state: SessionState, _: Event, said: payloads.SessionForked) -> Chan
         "labels": {**state.labels, **said.labels},
         "lineage": replace(state.lineage, forked_from=lineage.forked(said)),
         "open_request": None,
+        "ahead": UNSET,
         "inbox": 0,
     }
 
@@ -153,10 +155,22 @@ def _user_message(state: SessionState, event: Event, said: payloads.UserMessage)
     return changes
 
 
+def _model_messages(state: SessionState, event: Event, said: payloads.ModelMessages) -> Changes:
+    name = providers.get(said.provider).NAME
+    more = tuple([Sent(event.seq, message, name) for message in said.messages])
+    return {"ahead": (*_ahead(state), *more) or UNSET}
+
+
+def _ahead(state: SessionState) -> tuple[Sent, ...]:
+    return () if state.ahead is UNSET else state.ahead
+
+
 def _model_request(state: SessionState, event: Event, asked: payloads.ModelRequest) -> Changes:
     if asked.purpose == "side":
         return {}
     changes = _sent(state, event, asked)
+    upto = asked.context.upto if asked.context else event.seq
+    changes["ahead"] = tuple([each for each in _ahead(state) if each.seq > upto]) or UNSET
     kept = {name: raw for name, raw in state.params.items() if name not in asked.unset}
     if asked.provider != state.provider:
         changes["of_provider"] = asked.provider
@@ -183,9 +197,9 @@ def _sent(state: SessionState, event: Event, asked: payloads.ModelRequest) -> Ch
     known = len(entries) - later
     if not context.edits:
         return {"boundary": known, "rewritten": event.seq}
-    sent = edit.edited(
-        entries.take(known), context.edits, asked.rest, seq=event.seq, provider=provider
-    )
+    ahead = [each for each in _ahead(state) if each.seq <= context.upto]
+    basis = edit.with_ahead(entries.take(known), ahead, seq=event.seq, provider=provider)
+    sent = edit.edited(basis, context.edits, asked.rest, seq=event.seq, provider=provider)
     whole = sent.add(*entries.after(known))
     return {"entries": whole, "boundary": len(sent), "rewritten": event.seq}
 
@@ -340,6 +354,7 @@ _CHANGES: dict[type, Callable[[SessionState, Event, Any], Changes]] = {
     payloads.SessionForked: _forked,
     payloads.SessionImported: _imported,
     payloads.UserMessage: _user_message,
+    payloads.ModelMessages: _model_messages,
     payloads.ModelRequest: _model_request,
     payloads.ModelResponse: _model_response,
     payloads.ToolCall: _tool_call,

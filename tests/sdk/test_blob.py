@@ -277,6 +277,6 @@ def test_what_stands_in_is_as_deep_as_it_was_made() -> None:
     text = stand_in.of(blob)
     assert stand_in.unnested(stand_in.nested(text)) == text
     assert stand_in.blobs(text.encode()) == [Blob("0" * 64, 9, "text", "1" * 64)]
-    assert stand_in.made_whole(stand_in.nested(text).encode(), lambda _: '"') == (
+    assert stand_in.made_whole(stand_in.nested(text).encode(), lambda *_: '"') == (
         b'data:;base64,\\\\\\"'
     )

@@ -30,6 +30,7 @@ SAMPLES: list[Payload] = [
     payload.SessionForked(session="sess_1", seq=5, digest="ab"),
     payload.SessionImported(format="claude-code", id="x"),
     payload.UserMessage(content=Raw(b'[{"type":"text","text":"hi"}]'), origin="schedule"),
+    payload.ModelMessages(messages=[Raw(b'{"role":"user","content":"hi"}')]),
     payload.ModelRequest(model="m", params={"max_tokens": Raw(b"9")}, rest=[Raw(b"{}")]),
     payload.ModelResponse(message=Raw(b'{"role":"assistant"}'), stop="end_turn"),
     payload.ToolCall(name="sh", call_id="c1", announced_by=4, arguments=Raw(b'{"a":1}')),

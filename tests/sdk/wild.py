@@ -24,7 +24,8 @@ JSON = st.recursive(
 )
 BLOCKS = st.one_of(
     st.builds(text, TEXTS),
-    st.builds(tool_use, st.sampled_from(IDS), st.sampled_from(["ls", ""])),
+    st.builds(tool_use, st.sampled_from(IDS), st.sampled_from(["ls", ""]), a=TEXTS | st.just([1])),
+    st.just({"type": "document", "source": {"type": "text", "data": "QUJD"}, "context": [1, 2]}),
     st.just({"type": "thinking", "thinking": "", "signature": "c2ln"}),
     st.just({"type": "server_tool_use", "id": "0", "name": "web_search", "input": {}}),
     st.sampled_from([None, "text", {}, {"type": "tool_use"}, {"type": "tool_use", "id": 3}]),
@@ -34,7 +35,20 @@ TOOL_CALLS = st.one_of(
         function_call,
         st.sampled_from(IDS),
         st.sampled_from(["ls", "fs.read", ""]),
-        st.sampled_from(['{"n":1}', "", "{", "[1]", '"\\ud800"', "null", {"n": 1}, None]),
+        st.sampled_from(
+            [
+                '{"n":1}',
+                ' {"a": "\\u2603", "n": 1.50}',
+                "",
+                "{",
+                '{"n": 1e999}',
+                "[1]",
+                '"\\ud800"',
+                "null",
+                {"n": 1},
+                None,
+            ]
+        ),
     ),
     st.just({"id": "c", "type": "custom", "custom": {"name": "patch", "input": "*** Begin"}}),
     st.sampled_from([None, {}, {"id": 3}, {"id": "x", "function": None}]),

@@ -13,11 +13,13 @@ from msgspec import Raw, Struct
 from flightlog.errors import BlobCorrupt, BlobMissing
 from flightlog.wire import carry, chunk, stand_in
 from flightlog.wire.chunk import Blob
+from flightlog.wire.stand_in import Form
 
 _MARK = carry.MARK.encode()
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
+_items = msgspec.json.Decoder(list[Raw]).decode
 
 
 class Held(Struct, frozen=True, eq=False):
@@ -107,27 +109,48 @@ def _filled(value: Any, content_of: ContentOf) -> Any:
         case dict():
             return {name: _filled(item, content_of) for name, item in value.items()}
         case list():
-            return [_filled(item, content_of) for item in value]
+            return [each for item in value for each in _filled_items(item, content_of)]
+        case str() if stand_in.BEGIN in value:
+            return _filled_text(value, content_of)
         case _:
             return value
+
+
+def _filled_items(item: Any, content_of: ContentOf) -> list[Any]:
+    """An item of a list, or those that it stands for."""
+    match item:
+        case {"type": "text", "text": {"$flightlog": "blob", "value": {"kind": "items"}} as mark}:
+            found = _blob(mark)
+        case {"$flightlog": "blob", "value": {"kind": "items"}}:
+            found = _blob(item)
+        case _:
+            found = None
+    return [_filled(item, content_of)] if found is None else _items(content_of(found))
+
+
+def _filled_text(text: str, content_of: ContentOf) -> str:
+    raw = stand_in.made_whole(_encode(text), lambda blob, _: _text(content_of(blob)))
+    whole: str = _decode(raw)
+    return whole
 
 
 def _in_place(blob: Blob, mark: dict[str, Any], content_of: ContentOf) -> Any:
     if blob.kind == "bytes":
         return mark
     content = content_of(blob)
-    return Raw(content) if blob.kind == "json" else carry.pack(blob.head + _text(content))
+    return carry.pack(blob.head + _text(content)) if blob.kind == "text" else Raw(content)
 
 
 def _text(content: bytes) -> str:
     return content.decode("utf-8", "surrogatepass")
 
 
-def shown(blob: Blob, content: bytes) -> str:
-    """The text that was stood in for, as a provider takes it."""
-    if blob.kind != "json":
+def shown(content: bytes, form: Form) -> str:
+    """What was stood in for, as a provider takes it: a text, or JSON, that of blocks a list's."""
+    if form == "t":
         return carry.shown_text(_text(content))
-    return _encode(carry.shown(content)).decode()
+    written = _encode(carry.shown(content)).decode()
+    return written[1:-1] if form == "b" else written
 
 
 def is_same(known: Raw, value: Raw) -> bool:
@@ -163,7 +186,7 @@ def _digest_as(blob: Blob, value: Any) -> str | None:
     if blob.kind == "json":
         return chunk.digest_of(_encode(value))
     text = text_of(value)
-    if blob.kind == "bytes" or text is None or not text.startswith(blob.head):
+    if blob.kind != "text" or text is None or not text.startswith(blob.head):
         return None
     return chunk.digest_of(text[len(blob.head) :].encode("utf-8", "surrogatepass"))
 

@@ -1,49 +1,48 @@
 """What of a payload goes into blobs: its largest texts and values, until the rest is small. Pure.
 
 What a fold looks into (blocks, calls, ids, names) stays in the event, so that no fold ever needs a
-blob: only texts leave a message, and whole values where nothing but their author reads them.
+blob; what may leave a message is `leaves`' to say. Where nobody but the author reads a value, any
+text in it may leave, and all of it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw, Struct
 
-from flightlog.blobs import held
+from flightlog.blobs import held, leaves
+from flightlog.blobs.leaves import Leaf
 from flightlog.errors import TooLarge
 from flightlog.messages import turn
-from flightlog.wire import carry, chunk
+from flightlog.wire import carry, chunk, stand_in
 from flightlog.wire import payload as payloads
 from flightlog.wire.chunk import Blob
 
 THRESHOLD = 256 * 1024  # bytes of a payload that may stay in its event
 LEAST = 4096  # bytes of a text that is worth a blob: its mark has 160
 _MARK_BYTES = 160
-_HEAD = 256  # characters in which a data URL says what it holds
+_FEW = 32  # texts that leave one by one although a value that holds many could
 
-Leaves = Literal["texts", "no blocks", "all"]
+# An author's own value, what a user says, what a tool returned, a provider's message, or a text.
+Holds = Literal["all", "content", "output", "message", "text"]
 
-# Texts under these keys are ids, names and kinds, or (arguments) JSON that a fold reads.
-_STRUCTURE = frozenset(
-    {"arguments", "call_id", "finish_reason", "id", "media_type", "model", "name", "object"}
-    | {"role", "signature", "stop", "stop_reason", "tool_call_id", "tool_use_id", "type"}
-)
-_URLS = frozenset({"image_url", "url"})  # views look for what a data URL there holds
-# Fields that hold their author's values, and which of these may leave whole.
-_FIELDS: dict[str, dict[str, Leaves]] = {
-    "user_message": {"content": "texts"},
-    "model_request": {"rest": "texts"},
-    "model_response": {"message": "texts"},
+_FIELDS: dict[str, dict[str, Holds]] = {
+    "session_suspended": {"reason": "text"},
+    "session_ended": {"result": "all", "error": "text"},
+    "user_message": {"content": "content"},
+    "model_messages": {"messages": "message"},
+    "model_request": {"rest": "message"},
+    "model_response": {"message": "message"},
     "tool_call": {"arguments": "all"},
-    "tool_result": {"output": "no blocks"},
+    "tool_result": {"output": "output"},
     "hook_call": {"event": "all"},
-    "hook_decision": {"decision": "all"},
-    "decision_made": {"output": "no blocks"},
+    "hook_decision": {"decision": "all", "reason": "text"},
+    "decision_requested": {"question": "text"},
+    "decision_made": {"output": "output", "reason": "text"},
     "value_recorded": {"value": "all"},
-    "compact": {"summary": "texts", "rest": "texts"},
+    "compact": {"summary": "content", "rest": "message"},
     "checkpoint": {"data": "all"},
-    "session_ended": {"result": "all"},
 }
 
 _encode = msgspec.json.Encoder().encode
@@ -71,36 +70,97 @@ class Spilled(Struct, frozen=True):
 
 
 class _Field:
-    """A value in a payload, and the texts in it that may leave."""
+    """A value in a payload, and what of it has left."""
 
-    def __init__(self, place: tuple[str, ...], raw: Raw, leaves: Leaves) -> None:
-        self.place, self.original, self.leaves = place, raw, leaves
+    def __init__(self, place: tuple[str, ...], raw: Raw, holds: Holds) -> None:
+        self.place, self.original, self.holds = place, raw, holds
         self.value = _readable(raw, exact=place[0] == "params")
-        self.spilled: dict[int, Spilled] = {}
+        self.spilled: list[Spilled] = []
 
     @property
     def raw(self) -> Raw:
         """The value as it stands now."""
-        return Raw(_encode(self.value[0])) if self.value and self.spilled else self.original
+        if self.value is None or not self.spilled:
+            return self.original
+        return Raw(_encode(leaves.closed(self.value[0])))
+
+    def texts(self, least: int) -> Iterator[Leaf]:
+        """The texts that may leave, one by one."""
+        if self.value is not None and self.holds == "text":
+            if len(self.original) >= least and not self.spilled:
+                yield from self._itself()
+        elif self.value is not None:
+            yield from leaves.texts(self.value, 0, least=least, message=self._is_looked_into())
+
+    def _itself(self) -> Iterator[Leaf]:
+        text = self.value[0] if self.value else None
+        if isinstance(text, str):
+            head = leaves.typed_head(text)
+            content = text[len(head) :].encode()
+            if content:
+                yield Leaf(len(self.original), self.value, 0, "text", content, head)
+
+    def values(self, least: int) -> Iterator[Leaf]:
+        """The values that may leave whole."""
+        if self.value is None or self.holds == "text":
+            return
+        if self._may_leave():
+            size = len(self.original)
+            if size >= least:
+                yield Leaf(size, self.value, 0, "json", bytes(self.original))
+        elif self._is_looked_into():
+            yield from leaves.values(self.value, 0, least=least)
+            if self.holds == "content" and isinstance(self.value[0], list):
+                yield from leaves.unseen(self.value[0], least=least)
+
+    def _is_looked_into(self) -> bool:
+        found = self.value[0] if self.value else None
+        match self.holds:
+            case "all" | "text":
+                return False
+            case "message":
+                return True
+            case "content":
+                return not isinstance(found, dict) or carry.MARK in found
+            case _:
+                return held.text_of(found) is not None or _are_blocks(found)
+
+    def _may_leave(self) -> bool:
+        """Whether nothing looks inside, nothing in it is a reference, and it is no text."""
+        found = self.value[0] if self.value else None
+        if held.text_of(found) is not None or held.references(self.original):
+            return False
+        is_marked = isinstance(found, dict) and carry.MARK in found
+        return is_marked or not self._is_looked_into()
+
+    def leave(self, leaf: Leaf, limits: Limits) -> None:
+        """Put a reference in the place of the content."""
+        if len(leaf.content) > chunk.LIMIT:
+            raise TooLarge(".".join(self.place), len(leaf.content), chunk.LIMIT)
+        blob = chunk.describe(leaf.content, leaf.kind, head=leaf.head, size=limits.chunk)
+        if self.holds == "text":
+            self.value = [stand_in.of(blob)]
+        else:
+            leaf.put(blob)
+        self.spilled.append(Spilled(blob, leaf.content))
 
 
-class _Leaf(Struct):
-    """A text, and the list or dict that holds it."""
+def spills(type: str, raw: Raw, limits: Limits) -> bool:
+    """Whether anything of the payload may have to leave: it is large, or looks like a reference."""
+    return len(raw) > limits.threshold or _looks_like_one(type, raw)
 
-    size: int
-    text: str
-    field: _Field
-    holder: Any
-    key: Any
+
+def _looks_like_one(type: str, raw: Raw) -> bool:
+    return "text" in _FIELDS.get(type, {}).values() and stand_in.BEGIN_BYTES in bytes(raw)
 
 
 def spill(type: str, raw: Raw, limits: Limits) -> tuple[Raw, list[Spilled]]:
     """The payload with marks for what became blobs, and these. Deterministic.
 
-    Largest texts first, then whole values. What still is too large is the appender's to refuse.
-    Raises `TooLarge` for a content that no blob may hold.
+    Largest texts first; values where these do not suffice, or are many. What still is too large is
+    the appender's to refuse. Raises `TooLarge` for a content that no blob may hold.
     """
-    if len(raw) <= limits.threshold:
+    if not spills(type, raw, limits):
         return raw, []
     if type not in payloads.TYPES and bytes(raw)[:1] != b"{":  # a text or a list of its author
         boxed, spilled = spill(type, Raw(b'{"":' + bytes(raw) + b"}"), limits)
@@ -110,11 +170,9 @@ def spill(type: str, raw: Raw, limits: Limits) -> tuple[Raw, list[Spilled]]:
         fields = list(_places(type, payload))
     except _UNREADABLE:
         return raw, []
-    left = _leaves_out(fields, len(raw) - limits.threshold, limits)
-    if left > 0:
-        _values_out(fields, left, limits)
+    _leave(fields, len(raw) - limits.threshold, limits)
     changed = {field.place: field.raw for field in fields if field.spilled}
-    spilled = [each for field in fields for each in field.spilled.values()]
+    spilled = [each for field in fields for each in field.spilled]
     return (_with(payload, changed), spilled) if spilled else (raw, [])
 
 
@@ -127,8 +185,8 @@ def _places(type: str, payload: dict[str, Raw]) -> Iterator[_Field]:
         elif type == "model_request" and name == "params":
             for param, value in _fields(raw).items():
                 yield _Field((name, param), value, "all")
-        elif (leaves := _FIELDS.get(type, {}).get(name)) is not None:
-            yield _Field((name,), raw, leaves)
+        elif (holds := _FIELDS.get(type, {}).get(name)) is not None:
+            yield _Field((name,), raw, holds)
 
 
 def _readable(raw: Raw, *, exact: bool) -> list[Any] | None:
@@ -140,95 +198,48 @@ def _readable(raw: Raw, *, exact: bool) -> list[Any] | None:
     return None if exact and _encode(value) != bytes(raw) else [value]
 
 
-def _leaves_out(fields: list[_Field], excess: int, limits: Limits) -> int:
-    leaves = [
-        leaf
-        for field in fields
-        for leaf in (_leaves(field, field.value, 0, field.place[-1]) if field.value else ())
-        if leaf.size >= limits.least
-    ]
-    for leaf in sorted(leaves, key=lambda leaf: -leaf.size):
+def _leave(fields: list[_Field], excess: int, limits: Limits) -> None:
+    for field in fields:
+        if field.holds == "text" and stand_in.BEGIN_BYTES in bytes(field.original):
+            excess -= _out(((field, leaf) for leaf in field.texts(0)), limits)
+    chosen = _largest(_texts(fields, limits), excess)
+    if sum(_gain(leaf) for _, leaf in chosen) < excess or len(chosen) > _FEW:
+        whole = [(f, leaf) for f in fields for leaf in f.values(limits.least)]
+        excess -= _out(_largest(whole, excess), limits)
+        chosen = _largest(_texts(fields, limits), excess)
+    _out(chosen, limits)
+
+
+def _texts(fields: list[_Field], limits: Limits) -> list[tuple[_Field, Leaf]]:
+    return [(field, leaf) for field in fields for leaf in field.texts(limits.least)]
+
+
+def _largest(found: list[tuple[_Field, Leaf]], excess: int) -> list[tuple[_Field, Leaf]]:
+    """The largest, as many as are needed."""
+    chosen = list[tuple[_Field, Leaf]]()
+    for field, leaf in sorted(found, key=lambda each: -each[1].size):
         if excess <= 0:
             break
-        head = _head(leaf.text)
-        content = leaf.text[len(head) :].encode("utf-8", "surrogatepass")
-        blob = _describe(leaf.field, content, "text", limits, head=head)
-        leaf.holder[leaf.key] = _mark(blob)
-        leaf.field.spilled[len(leaf.field.spilled)] = Spilled(blob, content)
-        excess -= leaf.size - _MARK_BYTES
-    return excess
+        chosen.append((field, leaf))
+        excess -= _gain(leaf)
+    return chosen
 
 
-def _leaves(field: _Field, holder: Any, key: Any, name: str | None) -> Iterator[_Leaf]:
-    """The texts that may leave, but for blank ones, which views leave out, and structure."""
-    value = holder[key]
-    if (text := held.text_of(value)) is not None:
-        if name not in _STRUCTURE and _may_leave(text, name):
-            yield _Leaf(len(_encode(value)), text, field, holder, key)
-    elif isinstance(value, dict) and carry.MARK not in value:
-        for inner in value:
-            yield from _leaves(field, value, inner, inner)
-    elif isinstance(value, list):
-        for at in range(len(value)):
-            yield from _leaves(field, value, at, None)
+def _gain(leaf: Leaf) -> int:
+    return leaf.size - _MARK_BYTES - len(leaf.head)
 
 
-def _may_leave(text: str, name: str | None) -> bool:
-    head = _head(text)
-    if name in _URLS and text.startswith("data:") and not head and ";base64," in text:
-        return False
-    return head.isascii() and bool(text[len(head) :].strip())
-
-
-def _head(text: str) -> str:
-    """The part of a data URL that views look at: it stays."""
-    if not text.startswith("data:"):
-        return ""
-    at = text.find(";base64,", 0, _HEAD)
-    return text[: at + len(";base64,")] if at >= 0 else ""
-
-
-def _values_out(fields: list[_Field], excess: int, limits: Limits) -> None:
-    for field in sorted(fields, key=lambda field: -len(field.raw)):
-        size = len(field.raw)
-        if excess <= 0 or size < limits.least:
-            break
-        if not _may_leave_whole(field):
-            continue
-        content = bytes(field.original)
-        blob = _describe(field, content, "json", limits)
-        field.value, field.spilled = [_mark(blob)], {0: Spilled(blob, content)}
-        excess -= size - _MARK_BYTES
-
-
-def _may_leave_whole(field: _Field) -> bool:
-    """Whether nothing looks inside, nothing in it is a reference, and it is no text."""
-    value = field.value[0] if field.value else None
-    if field.leaves == "texts" or value is None or held.references(field.original):
-        return False
-    if held.text_of(value) is not None or (isinstance(value, dict) and _is_blob(value)):
-        return False
-    return field.leaves == "all" or not _are_blocks(value)
+def _out(chosen: Iterable[tuple[_Field, Leaf]], limits: Limits) -> int:
+    """Let them leave; returns the bytes that this saves."""
+    saved = 0
+    for field, leaf in chosen:
+        field.leave(leaf, limits)
+        saved += _gain(leaf)
+    return saved
 
 
 def _are_blocks(value: Any) -> bool:
     return isinstance(value, list) and all(turn.is_block(each) for each in value)
-
-
-def _is_blob(value: dict[str, Any]) -> bool:
-    return value.get(carry.MARK) == "blob"
-
-
-def _describe(
-    field: _Field, content: bytes, kind: chunk.Kind, limits: Limits, *, head: str = ""
-) -> Blob:
-    if len(content) > chunk.LIMIT:
-        raise TooLarge(".".join(field.place), len(content), chunk.LIMIT)
-    return chunk.describe(content, kind, head=head, size=limits.chunk)
-
-
-def _mark(blob: Blob) -> dict[str, Any]:
-    return {carry.MARK: "blob", "value": msgspec.to_builtins(blob)}
 
 
 def _with(payload: dict[str, Raw], changed: dict[tuple[str, ...], Raw]) -> Raw:

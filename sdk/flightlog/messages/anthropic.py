@@ -201,9 +201,10 @@ def _runnable(blocks: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _named(block: dict[str, Any], call_id: str) -> dict[str, Any]:
     arguments = block.get("input")
-    if block["id"] == call_id and isinstance(arguments, dict):
+    whole = turn.is_object(arguments)
+    if block["id"] == call_id and whole:
         return block
-    return {**block, "id": call_id, "input": arguments if isinstance(arguments, dict) else {}}
+    return {**block, "id": call_id, "input": arguments if whole else {}}
 
 
 def _sendable(block: object) -> bool:
@@ -290,7 +291,7 @@ def write(said: Turn) -> Shown:
 def _asked(part: Text | Asked) -> dict[str, Any]:
     if isinstance(part, Text):
         return _block(part)
-    whole = isinstance(part.arguments, dict)
+    whole = turn.is_object(part.arguments)
     arguments = part.arguments if whole else {"arguments": part.arguments}
     return {"type": "tool_use", "id": part.call_id, "name": part.name, "input": arguments}
 

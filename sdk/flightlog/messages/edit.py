@@ -145,6 +145,12 @@ def sent(messages: Sequence[Raw], *, seq: int, provider: Provider) -> Entries:
     return edited(Entries(), [(-1, len(messages))], messages, seq=seq, provider=provider)
 
 
+def with_ahead(entries: Entries, ahead: Sequence[Sent], *, seq: int, provider: Provider) -> Entries:
+    """With the messages that wait for a request of this provider, as its own."""
+    messages = [each.message for each in ahead if each.provider == provider.NAME]
+    return entries.add(*sent(messages, seq=seq, provider=provider))
+
+
 def rewound(entries: Entries, to: int) -> Entries:
     """Without the entry of event `to` and what stands behind it."""
     named = (at for at, entry in enumerate(entries) if entry.seq == to)

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from flightlog.errors import InvalidEvent, InvalidValue
 from flightlog.messages import turn
@@ -13,6 +14,7 @@ from flightlog.messages.provider import Announced, Facts, Reply, Shown, is_name,
 from flightlog.messages.segment import Answer, Entry, Results, Said, Sent, Slot
 from flightlog.messages.turn import Asked, Content, Given, Image, Opaque, Part, Text, Turn
 from flightlog.wire import carry, stand_in
+from flightlog.wire.chunk import Blob
 
 NAME: str = "openai-chat"
 VIEW: str = "openai-chat/1"
@@ -99,15 +101,26 @@ def _announced(call: Message, call_id: str) -> Announced:
 
 
 def _arguments(written: Any) -> Any:
-    """The value that arguments are the JSON text of; text that is none stays text."""
+    """The value that arguments are the JSON text of; text that is none stays text.
+
+    Of a text that lies in a blob the head says which it is: there is one if it is no JSON.
+    """
+    if isinstance(written, Blob):
+        return replace(written, kind="json") if _is_json(written) else written
     if written is None or (isinstance(written, str) and not written.strip()):
         return {}
     if not isinstance(written, str):
         return written
+    if (value := stand_in.valued(written)) is not None:
+        return value
     try:
         return json.loads(stand_in.unnested(written))
     except (ValueError, RecursionError):
         return written
+
+
+def _is_json(blob: Blob) -> bool:
+    return blob.kind == "text" and not blob.head
 
 
 def _sendable(written: Any) -> Any:

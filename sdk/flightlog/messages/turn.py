@@ -98,6 +98,11 @@ def is_block(value: object) -> bool:
     return isinstance(value, dict) and isinstance(value.get("type"), str)
 
 
+def is_object(value: object) -> bool:
+    """Whether it is a JSON object, or stands in for one: no other value leaves a call."""
+    return isinstance(value, dict) or stand_in.is_value(value)
+
+
 def dicts(values: list[Any]) -> list[dict[str, Any]]:
     """Those that are JSON objects."""
     return [value for value in values if isinstance(value, dict)]
@@ -146,6 +151,8 @@ def given(slot: Slot) -> Given:
 
 def json_text(value: Any) -> str:
     """The value as compact JSON."""
+    if isinstance(value, str) and stand_in.is_value(value):
+        return stand_in.texted(value)
     return stand_in.nested(_encode(value).decode())
 
 

@@ -74,7 +74,8 @@ class Calling:
         if name in self._journal.starting:
             raise CallRefused(self._journal.session, f"call {self.call.call_id} is being started")
         cancelled = self._ended("cancelled", CANCELLED_TEXT)
-        return await self._journal.begin(self._started(), cancelled, name=name)
+        start = self._journal.record(self._started())
+        return await self._journal.begin(start, cancelled, name=name)
 
     def _started(self) -> ToolCall:
         call, arguments = self.call, self.arguments

@@ -15,7 +15,7 @@ async def run(
     """Record the hook's call, ask it, record and return its decision, decoded."""
     packed = journal.pack(event, f"event of hook {name}")
     cancelled = _failed("CancelledError")
-    asked = await journal.begin(HookCall(hook=name, event=packed), cancelled)
+    asked = await journal.begin(journal.record(HookCall(hook=name, event=packed)), cancelled)
     try:
         decided = await journal.run(work, {"event": event})
         stored = journal.pack(decided, f"decision of hook {name}")

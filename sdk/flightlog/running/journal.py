@@ -87,6 +87,10 @@ class Journal:
         name, raw = encoded(payload)
         return await self.append(name, raw, parent=parent)
 
+    def is_crowded(self, payload: Struct) -> bool:
+        """Whether the payload is too large for its event, whatever leaves it for blobs."""
+        return self.holding is not None and self.holding.is_crowded(*encoded(payload))
+
     async def record_owed(self, owed: Sequence[Owed]) -> None:
         """Append payloads in their order, those that are joined all or none."""
         self.check()
@@ -145,13 +149,17 @@ class Journal:
             raise
 
     async def begin(
-        self, payload: Struct, closing: Struct, *, name: Hashable | None = None
+        self,
+        start: Coroutine[Any, Any, Event],
+        closing: Struct,
+        *,
+        name: Hashable | None = None,
     ) -> Event:
         """Append the start of a call. A caller that is cancelled meanwhile leaves it closed.
 
         `name` is among `starting` until what became of the start is known.
         """
-        starting = self._go(self.record(payload))
+        starting = self._go(start)
         if name is not None:
             self.starting.add(name)
             starting.add_done_callback(lambda _: self.starting.discard(name))

@@ -8,6 +8,7 @@ from typing import Any, Self
 from msgspec import Raw
 
 from flightlog import context
+from flightlog.blobs.spill import THRESHOLD
 from flightlog.bus.protocol import Bus
 from flightlog.errors import CallRefused, TooLarge
 from flightlog.event import Event
@@ -17,7 +18,7 @@ from flightlog.running.journal import Journal
 from flightlog.step import CallModel
 from flightlog.wire import carry
 from flightlog.wire import subject as names
-from flightlog.wire.payload import ModelResponse, Purpose
+from flightlog.wire.payload import ModelRequest, ModelResponse, Purpose
 
 _MAIN = "main"  # among the journal's starts: a main call whose model_request is not acked
 
@@ -77,15 +78,26 @@ class Requesting:
         return self
 
     async def _start(self, name: str | None = None) -> Event:
-        payload = context.refer(
+        failed = ModelResponse(error="CancelledError")
+        return await self._journal.begin(self._recorded(), failed, name=name)
+
+    async def _recorded(self) -> Event:
+        """Append the request, and before it what it has no room for."""
+        journal, asked = self._journal, self._referring()
+        if journal.is_crowded(asked):
+            for part in context.ahead(asked, most=THRESHOLD):
+                await journal.record(part)
+            asked = self._referring()
+        return await journal.record(asked)
+
+    def _referring(self) -> ModelRequest:
+        return context.refer(
             self._journal.state,
             self.request,
             purpose=self.purpose,
             provider=self._provider,
             redact=self._journal.redact,
         )
-        failed = ModelResponse(error="CancelledError")
-        return await self._journal.begin(payload, failed, name=name)
 
     async def __aexit__(
         self,

@@ -65,11 +65,14 @@ def is_marked(raw: msgspec.Raw | bytes) -> bool:
 def shown(raw: msgspec.Raw | bytes) -> Any:
     """Decode JSON for a provider: lone surrogates, which it refuses, become U+FFFD.
 
-    Text that lies in a blob becomes what stands in for it; other marks stay as they are. Raises
-    `msgspec.DecodeError` or `UnicodeDecodeError`.
+    What lies in a blob becomes what stands in for it, all of the value as its JSON text; other
+    marks stay as they are. Raises `msgspec.DecodeError` or `UnicodeDecodeError`.
     """
     value = _decode(raw)
-    return _replaced(value) if _MARK in bytes(raw) else value
+    if _MARK not in bytes(raw):
+        return value
+    found = _replaced(value)
+    return stand_in.texted(found) if isinstance(found, str) else found
 
 
 def _replaced(value: Any) -> Any:

@@ -11,7 +11,7 @@ LIMIT = 1 << 30  # bytes of one content
 _WORD = 32  # bytes of a digest in an index
 
 Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]  # it becomes a token of a subject
-Kind = Literal["text", "json", "bytes"]
+Kind = Literal["text", "json", "items", "bytes"]
 
 
 class Blob(Struct, frozen=True, omit_defaults=True):
@@ -19,6 +19,8 @@ class Blob(Struct, frozen=True, omit_defaults=True):
 
     `digest` is the hex SHA-256 of the content, `size` its bytes. `index` names the chunk that lists
     the others; one chunk needs none. `head` is what a text begins with and the content leaves out.
+    `kind` is `json` for a value, `items` for several in a row of a list, `bytes` for what stays
+    apart.
     """
 
     digest: Digest

@@ -125,6 +125,13 @@ class Context(_Payload, frozen=True, omit_defaults=False):
     marks: list[tuple[int, int, Raw]] = []
 
 
+class ModelMessages(_Payload, frozen=True):
+    """Messages that the next model_request sends and has no room for."""
+
+    provider: str = "anthropic"
+    messages: list[Raw] = []
+
+
 class ModelRequest(_Payload, frozen=True):
     """A model call is about to be made. Stores only what the log does not already hold."""
 
@@ -258,6 +265,7 @@ Payload = (
     | SessionForked
     | SessionImported
     | UserMessage
+    | ModelMessages
     | ModelRequest
     | ModelResponse
     | ToolCall
@@ -283,6 +291,7 @@ TYPES: dict[str, type[_Payload]] = {
     "session_forked": SessionForked,
     "session_imported": SessionImported,
     "user_message": UserMessage,
+    "model_messages": ModelMessages,
     "model_request": ModelRequest,
     "model_response": ModelResponse,
     "tool_call": ToolCall,

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from flightlog.blobs import held
 from flightlog.blobs.blob import Blobs
 from flightlog.blobs.held import NOTHING, Held
-from flightlog.blobs.spill import SPILLS, Limits, Spilled, spill
+from flightlog.blobs.spill import SPILLS, Limits, Spilled, spill, spills
 from flightlog.errors import BlobCorrupt, BlobMissing
 from flightlog.event import Event
 from flightlog.messages.segment import Answer, Entry, Results, Said, Sent
@@ -30,8 +30,12 @@ class Holding:
         self._new: dict[str, bytes] = {}
 
     def takes(self, draft: Draft) -> bool:
-        """Whether the draft is large enough for something of it to go into blobs."""
-        return len(draft.payload) > self._limits.threshold
+        """Whether something of the draft may have to go into blobs."""
+        return spills(draft.type, draft.payload, self._limits)
+
+    def is_crowded(self, type: str, raw: Raw) -> bool:
+        """Whether more is left of the payload than a message surely holds."""
+        return len(raw) > self.blobs.chunk_size < len(spill(type, raw, self._limits)[0])
 
     async def stow(self, draft: Draft) -> Draft:
         """The draft as it can be appended, what it refers to being stored. Raises as `Blobs`."""
@@ -87,7 +91,7 @@ class Holding:
 
 async def stow(blobs: Blobs, draft: Draft, limits: Limits = SPILLS) -> tuple[Draft, list[Spilled]]:
     """The draft as it can be appended, and what it refers to, which is stored."""
-    if len(draft.payload) <= limits.threshold:
+    if not spills(draft.type, draft.payload, limits):
         return draft, []
     cut = replace(limits, chunk=blobs.chunk_size)
     payload, spilled = spill(draft.type, draft.payload, cut)
@@ -111,6 +115,8 @@ def _raws(state: SessionState) -> Iterator[Raw]:
         if call.result is not None:
             yield call.result.output
     yield from state.params.values()
+    if state.ahead is not UNSET:
+        yield from [each.message for each in state.ahead]
     yield state.result
     if state.checkpoint is not None:
         yield state.checkpoint.data
