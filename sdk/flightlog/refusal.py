@@ -34,7 +34,10 @@ class TooLarge(FlightlogError, ValueError):
 
     def __init__(self, field: str, size: int, limit: int) -> None:
         self.field, self.size, self.limit = field, size, limit
-        super().__init__(f"{field} is too large: {size} bytes, the limit is {limit}")
+        super().__init__(
+            f"{field} is too large: {size} bytes, the limit is {limit}; nothing of it was stored: "
+            "shorten it, or record where it is kept"
+        )
 
 
 class LayoutRefused(FlightlogError):

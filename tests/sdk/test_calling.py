@@ -294,7 +294,7 @@ async def test_the_policy_of_the_call_site_beats_the_tool_and_the_session(nats_u
     assert policies == [("fail", "write"), ("rerun", "read"), ("ask", "write"), ("ask", "write")]
 
 
-MANY = [{"type": "text", "text": "x"}] * 100_000  # blocks, which a fold reads, stay in their event
+MANY = [{"type": "x", "text": "x"}] * 100_000  # blocks that are no text stay in their event
 
 
 @pytest.mark.parametrize("output", [MANY, object()], ids=["too large", "no JSON form"])

@@ -134,9 +134,9 @@ async def test_an_item_that_cannot_be_recorded_is_refused_and_holds_nothing_up(
     nats_url: str,
 ) -> None:
     async with connect(nats=nats_url, tenant=TENANT) as log, log.session() as s:
-        room = log.bus.max_payload - 200
-        zeros = b"0," * ((room - 200) // 2)  # no text that could be stored as a blob
-        item = inbox.Say(content=msgspec.Raw(b"[" + zeros + b"0]"))
+        block = b'{"type":"x"},'  # no text that could be stored as a blob
+        blocks = block * ((log.bus.max_payload - 400) // len(block))
+        item = inbox.Say(content=msgspec.Raw(b"[" + blocks + block[:-1] + b"]"))
         await log.send(s.id, item)
         await log.say(s.id, "at last")
         await until(lambda: s.state.counts.get("user_message") == 1)

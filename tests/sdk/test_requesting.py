@@ -205,7 +205,7 @@ async def test_a_request_that_is_too_large_is_refused_and_the_session_goes_on(
         assert (await types(log, s.id))[1:] == ["model_request", "model_response"]
 
 
-MANY = {"content": [{"type": "x", "text": "x"}] * 100_000}  # blocks of no known kind stay there
+MANY = {"content": [{"type": "x", "text": "x"}] * 100_000}  # blocks that are no text stay
 
 
 @pytest.mark.parametrize("message", [MANY, object()], ids=["too large", "no JSON form"])

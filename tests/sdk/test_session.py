@@ -232,7 +232,7 @@ async def test_an_end_stops_the_tools_that_still_run(nats_url: str) -> None:
 
 
 async def test_an_end_that_is_too_large_is_refused_and_the_session_goes_on(nats_url: str) -> None:
-    async with connect(nats=nats_url, tenant=TENANT) as log:
+    async with connect(nats=nats_url, tenant=TENANT, blob_threshold=4 << 20) as log:
         async with log.session() as s:
             with pytest.raises(TooLarge):
                 await s.end(error="x" * (2 << 20))

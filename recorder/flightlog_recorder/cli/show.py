@@ -11,6 +11,7 @@ from flightlog.calls import CallState
 from flightlog.lineage import Lineage
 from flightlog.reading.chain import Stray
 from flightlog.usage import Usage as Tokens
+from flightlog.wire import stand_in
 from flightlog_recorder.cli import target
 from flightlog_recorder.cli.lineage import show_tree
 from flightlog_recorder.cli.output import (
@@ -111,7 +112,7 @@ def _head(session: str, seen: Overview) -> Iterator[Line]:
 def _waits(seen: Overview) -> str:
     state = seen.state
     if state.reason and state.status != "running":
-        return state.reason
+        return stand_in.readable(state.reason)
     return "" if state.status != "running" else f"next: {type(state.next).__name__}"
 
 

@@ -89,6 +89,8 @@ def _tell_rest(payload: payloads.Payload, event: Event) -> str:
             return f"{cut(name)} = {cut(text(value))}"
         case payloads.Compact(keep_from=keep_from):
             return f"all before seq {keep_from} is a summary now"
+        case payloads.ModelMessages(messages=messages):
+            return f"{len(messages)} messages of the next request"
         case payloads.Rewind(to=to):
             return f"the context is what it was before seq {to}"
         case payloads.Checkpoint(label=label):

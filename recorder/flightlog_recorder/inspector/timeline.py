@@ -23,6 +23,7 @@ Key = tuple[int | None, str]
 
 KINDS: dict[str, Kind] = {
     "user_message": "user",
+    "model_messages": "model",
     "model_request": "model",
     "model_response": "model",
     "tool_call": "tool",

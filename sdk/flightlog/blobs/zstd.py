@@ -10,13 +10,17 @@ else:
 __all__ = ["compress", "decompress", "library"]
 
 _LEVEL = 3  # zstd's own default: 0.5 ms for 55 KB of talk, which become 17 KB
-_WINDOW_LOG = 23  # the most that a frame may ask for: 8 MiB, four times what our level makes
-_OPTIONS: dict[int, int] = {library.DecompressionParameter.window_log_max: _WINDOW_LOG}
+_WINDOW_LOG = 20  # a frame's window, 1 MiB: what a reader must hold, twice what a chunk needs
+_WRITING: dict[int, int] = {
+    library.CompressionParameter.compression_level: _LEVEL,
+    library.CompressionParameter.window_log: _WINDOW_LOG,
+}
+_READING: dict[int, int] = {library.DecompressionParameter.window_log_max: _WINDOW_LOG}
 
 
 def compress(raw: bytes | memoryview) -> bytes:
     """One frame that holds these bytes and declares their number."""
-    return library.compress(raw, _LEVEL)
+    return library.compress(raw, options=_WRITING)
 
 
 def decompress(frame: bytes, *, most: int) -> bytes:
@@ -28,7 +32,7 @@ def decompress(frame: bytes, *, most: int) -> bytes:
         declared = library.get_frame_info(frame).decompressed_size or 0  # None: it does not say
         if declared > most:
             raise ValueError(f"its frame declares more than {most} bytes")
-        taken = library.ZstdDecompressor(options=_OPTIONS)
+        taken = library.ZstdDecompressor(options=_READING)
         raw = taken.decompress(frame, max_length=most + 1)
     except library.ZstdError as exc:
         raise ValueError("it is no zstd frame that can be read") from exc

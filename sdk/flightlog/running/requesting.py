@@ -18,7 +18,7 @@ from flightlog.running.journal import Journal
 from flightlog.step import CallModel
 from flightlog.wire import carry
 from flightlog.wire import subject as names
-from flightlog.wire.payload import ModelRequest, ModelResponse, Purpose
+from flightlog.wire.payload import ModelMessages, ModelRequest, ModelResponse, Purpose
 
 _MAIN = "main"  # among the journal's starts: a main call whose model_request is not acked
 
@@ -84,7 +84,7 @@ class Requesting:
     async def _recorded(self) -> Event:
         """Append the request, and before it what it has no room for."""
         journal, asked = self._journal, self._referring()
-        if journal.is_crowded(asked):
+        if journal.is_crowded(ModelMessages(messages=asked.rest)):
             for part in context.ahead(asked, most=THRESHOLD):
                 await journal.record(part)
             asked = self._referring()

@@ -97,6 +97,15 @@ def _blob(found: re.Match[bytes]) -> Blob:
     )
 
 
+def readable(text: str) -> str:
+    """The text for a person, who is told what is left out."""
+    return _WHOLE.sub(_named, text) if BEGIN in text else text
+
+
+def _named(found: re.Match[str]) -> str:
+    return f"… {blobs(found[0].encode())[0]}"
+
+
 def made_whole(line: bytes, text_of: Callable[[Blob, Form], str]) -> bytes:
     """The JSON with each text and value in its place, byte for byte as if it had always been there.
 
