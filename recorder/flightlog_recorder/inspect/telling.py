@@ -22,6 +22,8 @@ def tell(event: Event) -> str:
     match payloads.decode(event.type, event.raw):
         case payloads.UserMessage(content=content, origin=origin):
             return _joined(cut(content_text(content)), origin if origin != "human" else "")
+        case payloads.ModelMessages(messages=messages):
+            return f"{len(messages)} messages of the next request"
         case payloads.ModelRequest(model=model, purpose=purpose):
             return _joined(cut(model or "a model"), "on the side" if purpose == "side" else "")
         case payloads.ModelResponse() as said:
@@ -89,8 +91,6 @@ def _tell_rest(payload: payloads.Payload, event: Event) -> str:
             return f"{cut(name)} = {cut(text(value))}"
         case payloads.Compact(keep_from=keep_from):
             return f"all before seq {keep_from} is a summary now"
-        case payloads.ModelMessages(messages=messages):
-            return f"{len(messages)} messages of the next request"
         case payloads.Rewind(to=to):
             return f"the context is what it was before seq {to}"
         case payloads.Checkpoint(label=label):
