@@ -124,17 +124,14 @@ class Log:
         async with entering as session:
             yield session
 
-    async def read(
-        self, id: str, *, after: int = 0, until: int | None = None
-    ) -> AsyncIterator[Event]:
+    def read(self, id: str, *, after: int = 0, until: int | None = None) -> AsyncIterator[Event]:
         """Yield a session's events in order, from seq `after` + 1 to `until`; memory is one page.
 
         Nothing is executed and nobody is notified. From `after` on it is read as a resume does,
         from the nearest snapshot; `LogCorrupt` is raised after the last good event.
         """
         session = names.token("session id", id)
-        async for event in self._past.read(session, after=after, until=until):
-            yield event
+        return self._past.read(session, after=after, until=until)
 
     async def fold(self, id: str, *, at: int | None = None) -> Folded[SessionState]:
         """Fold a session from the nearest snapshot (or up to seq `at`); where its log stood."""

