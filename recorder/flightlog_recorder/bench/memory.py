@@ -59,10 +59,11 @@ async def _peak(bed: Bed, verb: str, session: str) -> float:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", READER, verb, session),
         stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
         env=bed.environment(),
     )
-    said, _ = await process.communicate()
+    said, complaint = await process.communicate()
     if process.returncode:
-        raise BenchFailed(f"a process that was to {verb} session {session} failed")
+        last = complaint.decode(errors="replace").strip().rpartition("\n")[2]
+        raise BenchFailed(f"a process that was to {verb} session {session} failed: {last}")
     return int(said) / 1024
