@@ -16,12 +16,14 @@ from flightlog.bus.patience import ANSWER_TIMEOUT
 from flightlog.bus.protocol import Connection
 from flightlog.cache.recall import Cache
 from flightlog.errors import BusUnavailable, SessionLive
+from flightlog.reading.reader import Folded, Passed
 from flightlog.running import alive, opening
 from flightlog.running.alive import Beats
 from flightlog.running.journal import Journal, OnEvent
 from flightlog.running.opening import Opened, Wanted
 from flightlog.running.stopping import heeding
 from flightlog.session import Session
+from flightlog.state import SessionState
 from flightlog.wire import subject as names
 from flightlog.wire.carry import Redact
 from flightlog.writing import keys
@@ -30,7 +32,7 @@ from flightlog.writing.keys import MadeBy
 
 OnLive = Literal["takeover", "refuse"]
 
-OPEN_DEADLINE = 30.0  # seconds for opening a session, fencing included, listening apart
+OPEN_DEADLINE = 30.0  # seconds for opening a session, listening and the log's pages apart
 
 
 class Door:
@@ -75,10 +77,13 @@ class Door:
         found, made_by = await opening.patiently(identify, until=until)
         wanted = replace(wanted, id=found, made_by=made_by)
         if on_live == "refuse":
-            began, refuse = clock.elapsed(), functools.partial(self._refuse_live, found)
-            await opening.patiently(refuse, until=until + alive.SILENCE)
-            until += clock.elapsed() - began
-        opened = await self._open(wanted, on_event, until)
+            refuse = functools.partial(self._refuse_live, found)
+            _, heard = await opening.page_by_page(refuse, until=until + alive.SILENCE)
+            until = heard - alive.SILENCE
+        snapshot = await self._cache.snapshot(found)
+        look = functools.partial(opening.look, self.bus, wanted, snapshot)
+        folded, until = await opening.page_by_page(look, until=until)
+        opened = await self._open(wanted, folded, on_event, until)
         opens = functools.partial(self.enter, signals=signals)
         session = Session(self.bus, self.tenant, *opened, opens)
         async with heeding(session, signals), session, self._writing(session):
@@ -122,12 +127,12 @@ class Door:
         return self.bus.layout.mint(), "session"
 
     async def _open(
-        self, wanted: Wanted, on_event: OnEvent | None, until: float
+        self,
+        wanted: Wanted,
+        folded: Folded[SessionState],
+        on_event: OnEvent | None,
+        until: float,
     ) -> tuple[Journal, Opened]:
-        look = functools.partial(
-            opening.look, self.bus, wanted, await self._cache.snapshot(wanted.id)
-        )
-        folded = await opening.patiently(look, until=until)
         blobs = Blobs(self.bus, self.tenant, wanted.id, deadline=None)
         holding = Holding(blobs, self._limits)
         journal = Journal(
@@ -144,9 +149,10 @@ class Door:
             raise
         return journal, opened
 
-    async def _refuse_live(self, id: str) -> None:
+    async def _refuse_live(self, id: str, passed: Passed[SessionState]) -> None:
         """Raise if somebody writes it. The log alone knows who does not: the catalog may lag."""
-        folded = await opening.fold(self.bus, self.tenant, id, await self._cache.snapshot(id))
+        snapshot = await self._cache.snapshot(id)
+        folded = await opening.fold(self.bus, self.tenant, id, snapshot, passed=passed)
         patience = alive.SILENCE if folded.state.status == "running" else 0.5
         if id in self._open_here or await alive.is_live(
             self.bus, self.tenant, id, patience=patience

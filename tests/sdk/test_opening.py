@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ from flightlog import (
     NoSuchSession,
     SessionPurged,
     Snapshot,
+    clock,
     connect,
     snapshot,
 )
@@ -27,7 +29,8 @@ from flightlog.bus.nats_bus import connect_bare, create_streams
 from flightlog.bus.protocol import Outgoing
 from flightlog.cache.cut import Cut
 from flightlog.event import Event
-from flightlog.reading.reader import Folded
+from flightlog.reading.chain import Head
+from flightlog.reading.reader import Folded, Passed
 from flightlog.running import opening
 from flightlog.running.journal import Journal
 from flightlog.running.opening import Wanted
@@ -39,6 +42,7 @@ from flightlog_recorder.embedded import Server
 from tests.cluster import Cluster
 from tests.handmade import chain, follow, seal, tombstone
 from tests.scripted import TENANT, owed, payloads, stored, types
+from tests.sim.loop import VirtualLoop
 
 MakeRedis = Callable[..., Server]
 
@@ -277,6 +281,36 @@ async def test_opening_gives_up_at_its_deadline_and_can_be_tried_again(
         nats_server.start()
         async with log.session(key="k") as again:
             assert owed(again) == AwaitUser()
+
+
+A_PAGE = Folded(
+    state=SESSION.initial(),
+    head=Head(),
+    read_to=0,
+    strays=(),
+    presence="absent",
+    tombstone=None,
+    used=None,
+    tail=0,
+    last_live=0,
+)
+
+
+def test_a_log_may_be_as_long_as_it_likes_while_its_pages_keep_coming() -> None:
+    async def read(pages: int, seconds: float, passed: Passed[SessionState]) -> None:
+        for _ in range(pages):
+            await asyncio.sleep(seconds)  # on a loop whose time is virtual
+            await passed(A_PAGE)
+
+    async def opened(pages: int, seconds: float) -> tuple[None, float]:
+        work = functools.partial(read, pages, seconds)
+        return await opening.page_by_page(work, until=clock.elapsed() + 30)
+
+    with contextlib.closing(VirtualLoop()) as loop:
+        _, left = loop.run_until_complete(opened(100, 20))
+        assert left - loop.time() == 30  # what follows has as much time as before
+        with pytest.raises(BusUnavailable):
+            loop.run_until_complete(opened(100, 31))
 
 
 async def test_resumed_names_what_was_in_flight_and_the_snapshot_that_was_used(

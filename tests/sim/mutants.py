@@ -91,7 +91,7 @@ def _no_place(state: SessionState, taken: int | None) -> int:
     return 0
 
 
-async def _as_far_as_seen(bus: Any, wanted: Any, snapshot: Any) -> Any:
+async def _as_far_as_seen(bus: Any, wanted: Any, snapshot: Any, _: Any) -> Any:
     """A replica's end is taken for the log's."""
     return await opening.fold(bus, wanted.tenant, wanted.id, snapshot)
 

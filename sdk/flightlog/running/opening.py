@@ -18,7 +18,7 @@ from flightlog.errors import (
     VersionRefused,
 )
 from flightlog.reading import reader
-from flightlog.reading.reader import Folded
+from flightlog.reading.reader import Folded, Passed
 from flightlog.running.journal import Journal
 from flightlog.snapshot import SESSION, Snapshot
 from flightlog.state import ENDED, SessionState
@@ -83,9 +83,31 @@ def _check_text(what: str, text: object) -> None:
 
 async def patiently(work: Callable[[], Awaitable[T]], *, until: float) -> T:
     """Do work again while the bus is away, until that time on the loop's clock, and no longer."""
+    return await _again(work, asyncio.timeout_at(until))
+
+
+async def page_by_page(
+    work: Callable[[Passed[SessionState]], Awaitable[T]], *, until: float
+) -> tuple[T, float]:
+    """The same for what reads a log: each page that comes gives the next one as much time again.
+
+    With the time that is then left for what follows: `until`, moved by as long as this took.
+    """
+    began = clock.elapsed()
+    limit = asyncio.timeout_at(until)
+
+    async def passed(_: Folded[SessionState]) -> None:
+        if not limit.expired():  # a page may come when it is just too late
+            limit.reschedule(clock.elapsed() + until - began)
+
+    found = await _again(functools.partial(work, passed), limit)
+    return found, until + clock.elapsed() - began
+
+
+async def _again(work: Callable[[], Awaitable[T]], limit: asyncio.Timeout) -> T:
     trouble = BusUnavailable("the opening", "no answer in time")
     try:
-        async with asyncio.timeout_at(until):
+        async with limit:
             while True:
                 try:
                     return await work()
@@ -97,26 +119,34 @@ async def patiently(work: Callable[[], Awaitable[T]], *, until: float) -> T:
 
 
 async def fold(
-    bus: Bus, tenant: str, id: str, snapshot: Snapshot | None, *, until: int | None = None
+    bus: Bus,
+    tenant: str,
+    id: str,
+    snapshot: Snapshot | None,
+    *,
+    until: int | None = None,
+    passed: Passed[SessionState] | None = None,
 ) -> Folded[SessionState]:
     """Fold a session's log; that there is none is believed of the leader alone."""
-    folded = await reader.fold(bus, tenant, id, SESSION, snapshot=snapshot, until=until)
+    folding = functools.partial(reader.fold, bus, tenant, id, SESSION, until=until, passed=passed)
+    folded = await folding(snapshot=snapshot)
     if folded.presence != "absent" or bus.layout.replicas == 1:
         return folded
     stream = bus.layout.stream_of(id)
     for part in ("base", "live"):
         subject = names.log_subject(tenant, id, part, prefix=bus.layout.prefix)
         if (first := await bus.after(stream, subject, 0, leader=True)) is not None:
-            at_least = first.sequence
-            return await reader.fold(bus, tenant, id, SESSION, at_least=at_least, until=until)
+            return await folding(at_least=first.sequence)
     return folded
 
 
-async def look(bus: Bus, wanted: Wanted, snapshot: Snapshot | None) -> Folded[SessionState]:
+async def look(
+    bus: Bus, wanted: Wanted, snapshot: Snapshot | None, passed: Passed[SessionState] | None = None
+) -> Folded[SessionState]:
     """Fold what is there; wait for a base that has no seal yet. Raises when there is no session."""
     deadline = clock.elapsed() + SEAL_PATIENCE
     while True:
-        folded = await _to_the_end(bus, wanted, snapshot)
+        folded = await _to_the_end(bus, wanted, snapshot, passed)
         match folded.presence:
             case "present":
                 return folded
@@ -133,9 +163,11 @@ async def look(bus: Bus, wanted: Wanted, snapshot: Snapshot | None) -> Folded[Se
         await asyncio.sleep(_LOOK_AGAIN)
 
 
-async def _to_the_end(bus: Bus, wanted: Wanted, snapshot: Snapshot | None) -> Folded[SessionState]:
+async def _to_the_end(
+    bus: Bus, wanted: Wanted, snapshot: Snapshot | None, passed: Passed[SessionState] | None
+) -> Folded[SessionState]:
     """Fold all that the leader has: a takeover hidden by lag would look like a faster resumer."""
-    folding = fold(bus, wanted.tenant, wanted.id, snapshot)
+    folding = fold(bus, wanted.tenant, wanted.id, snapshot, passed=passed)
     if bus.layout.replicas == 1:
         return await folding
     live = names.log_subject(wanted.tenant, wanted.id, "live", prefix=bus.layout.prefix)
@@ -143,7 +175,10 @@ async def _to_the_end(bus: Bus, wanted: Wanted, snapshot: Snapshot | None) -> Fo
     if last is None or last.sequence <= folded.last_live:
         return folded
     return await reader.fold(
-        bus, wanted.tenant, wanted.id, SESSION, snapshot=snapshot, at_least=last.sequence
+        *(bus, wanted.tenant, wanted.id, SESSION),
+        snapshot=snapshot,
+        at_least=last.sequence,
+        passed=passed,
     )
 
 
@@ -168,7 +203,7 @@ async def own(
             )
         except Fenced:
             tail = functools.partial(_tail, bus, wanted, folded)
-            folded = await patiently(tail, until=until)
+            folded, until = await page_by_page(tail, until=until)
         except BaseException:
             await appender.close()
             raise
@@ -184,9 +219,12 @@ def _check_version(wanted: Wanted, state: SessionState) -> None:
     raise VersionRefused(wanted.id, f"harness version {found}", known)
 
 
-async def _tail(bus: Bus, wanted: Wanted, seen: Folded[SessionState]) -> Folded[SessionState]:
+async def _tail(
+    bus: Bus, wanted: Wanted, seen: Folded[SessionState], passed: Passed[SessionState]
+) -> Folded[SessionState]:
     """What came since the first look; raises `Fenced` if another writer took over in it."""
-    folded = await reader.fold(bus, wanted.tenant, wanted.id, SESSION, at_least=seen.last_live + 1)
+    where, at_least = (bus, wanted.tenant, wanted.id, SESSION), seen.last_live + 1
+    folded = await reader.fold(*where, at_least=at_least, passed=passed)
     if folded.presence == "purged":
         raise SessionPurged(wanted.id)
     if folded.state.writer > seen.state.writer:
