@@ -13,11 +13,18 @@ import msgspec
 from flightlog.bus.protocol import Message, Outgoing
 from flightlog.wire import layout
 from flightlog.wire import subject as names
-from flightlog.wire.layout import BLOB_STREAM, INBOX_STREAM, KEYS_STREAM, NOTICE_STREAM, Layout
+from flightlog.wire.layout import (
+    BLOB_STREAM,
+    DEAD_STREAM,
+    INBOX_STREAM,
+    KEYS_STREAM,
+    NOTICE_STREAM,
+    Layout,
+)
 
 NOT_YET = 1 << 60  # the operation that removes what was not removed
 LOG = f"{layout.STREAM_PREFIX}0"
-_NAMES = (LOG, INBOX_STREAM, KEYS_STREAM, NOTICE_STREAM, BLOB_STREAM)
+_NAMES = (LOG, INBOX_STREAM, KEYS_STREAM, NOTICE_STREAM, BLOB_STREAM, DEAD_STREAM)
 _encode = msgspec.json.Encoder().encode
 
 
