@@ -6,8 +6,13 @@ from typing import Any
 
 from pydantic import SecretStr
 from pydantic_settings import BaseSettings
+from starlette.routing import Route
 
+from flightlog_projector import web as projector_web
+from flightlog_projector.metrics import Metrics as ProjectorMetrics
 from flightlog_projector.settings import Settings as ProjectorSettings
+from flightlog_recorder.service import web as recorder_web
+from flightlog_recorder.service.metrics import Metrics as RecorderMetrics
 from flightlog_recorder.service.settings import Settings as RecorderSettings
 from tests.deploy.rendered import ROOT
 
@@ -32,6 +37,20 @@ def _named_in_sources() -> set[str]:
     folders = ("sdk/flightlog", "recorder/flightlog_recorder/cli")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
     return {found for path in files for found in re.findall(r"FLIGHTLOG_[A-Z_]+", path.read_text())}
+
+
+def pages(part: str) -> set[str]:
+    """The pages that a service has."""
+
+    async def unready() -> str | None:
+        return None
+
+    if part == "projector":
+        app = projector_web.application([], ProjectorMetrics(), unready)
+    else:
+        nothing = {"why_dead": lambda: None, "why_unready": lambda: None}
+        app = recorder_web.application(RecorderMetrics(), **nothing)
+    return {route.path for route in app.routes if isinstance(route, Route)}
 
 
 def default(part: str, field: str) -> Any:

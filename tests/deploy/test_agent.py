@@ -46,7 +46,11 @@ async def test_the_agent_that_comes_after_a_killed_one_repeats_nothing(servers: 
         events = [event async for event in log.read(session)]
         payloads = [await log.payload(event) for event in events if event.type == "tool_result"]
     kinds = Counter(event.type for event in events)
-    assert (events[-1].type, kinds["session_resumed"]) == ("session_ended", 1)
+    assert (events[-1].type, kinds["session_resumed"], kinds["user_message"]) == (
+        "session_ended",
+        1,
+        1,
+    )
     assert Counter(each["call_id"] for each in payloads) == {
         f"call_{region}": 1 for region in ("north", "east", "south", "west")
     }

@@ -1,10 +1,12 @@
 """The Kubernetes manifests, as rendered: valid, restricted, and true to the services' settings."""
 
 import pytest
+import typer
 from kubernetes_validate import validate
 
 from flightlog.wire import layout
 from flightlog_projector.service import DURABLE
+from flightlog_recorder.cli import app as cli
 from tests.deploy import settings_of
 from tests.deploy.rendered import (
     DEPLOY,
@@ -162,6 +164,19 @@ def test_ports_and_deadlines_are_those_of_the_settings(name: str, part: str) -> 
 
 
 @every_overlay
+@pytest.mark.parametrize("part", PARTS)
+def test_every_probe_asks_for_a_page_that_is_served(name: str, part: str) -> None:
+    [container] = workloads(name)[f"flightlog-{part}"]["spec"]["containers"]
+    probes = ("startupProbe", "livenessProbe", "readinessProbe")
+    asked = [container[probe]["httpGet"] for probe in probes]
+    assert [each["path"] for each in asked] == ["/startupz", "/livez", "/readyz"]
+    assert {each["path"] for each in asked} <= settings_of.pages(part)
+    assert {each["port"] for each in asked} == {"http"}
+    [monitor] = of_kind(component("monitoring"), "ServiceMonitor")
+    assert {each["path"] for each in monitor["spec"]["endpoints"]} <= settings_of.pages(part)
+
+
+@every_overlay
 def test_nothing_but_names_nats_and_redis_is_reached(name: str) -> None:
     policies = {each["metadata"]["name"]: each for each in of_kind(overlay(name), "NetworkPolicy")}
     everything = policies["flightlog"]["spec"]
@@ -211,3 +226,16 @@ def test_autoscaling_watches_the_projectors_consumer_on_each_of_eight_streams() 
         if each["metadata"]["name"] == scaled["spec"]["scaleTargetRef"]["name"]
     ]
     assert "replicas" not in projector["spec"]
+
+
+def test_the_scheduled_agents_command_line_is_one_that_flightlog_takes() -> None:
+    [cron] = of_kind(overlay("dev"), "CronJob")
+    pod = pod_of(cron)
+    assert pod is not None
+    [container] = pod["spec"]["containers"]
+    assert container["command"] == ["flightlog"]
+    name, *arguments = container["args"]
+    command = typer.main.get_command(cli).get_command(None, name)  # type: ignore[attr-defined]
+    if command is None:
+        pytest.skip("`flightlog run` is not there yet")
+    command.make_context(name, arguments, resilient_parsing=False).close()

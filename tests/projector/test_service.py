@@ -44,6 +44,7 @@ async def test_it_serves_its_pages_and_stops_in_order(world: World, child: Child
     await until(lambda: is_ready(child))
     await world.put(session(1), *log(1))
     await world.reaches(session(1), 3)
+    assert await child.page("/startupz") == (200, "ok")
     assert await child.page("/livez") == (200, "ok")
     status, text = await child.page("/metrics")
     assert status == 200
