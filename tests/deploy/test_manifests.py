@@ -72,6 +72,8 @@ def test_no_pod_gets_a_token_and_each_says_what_it_needs(name: str) -> None:
         assert account["automountServiceAccountToken"] is False
     for pod in workloads(name).values():
         assert pod["spec"]["automountServiceAccountToken"] is False
+        if any(map(part_of, containers(pod))):
+            assert pod["spec"]["enableServiceLinks"] is False
         for container in containers(pod):
             assert container["resources"]["requests"].keys() == {"cpu", "memory"}
             assert "memory" in container["resources"]["limits"]
