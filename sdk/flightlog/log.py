@@ -304,7 +304,7 @@ class Log:
         from the header, without reading bodies; `where` decides by the event. `start` counts when
         the name is new: "new", "all" or a time. An event that is not settled in `attempts`
         deliveries is a dead letter. Up to `ahead` events of each stream wait here for their turn.
-        Until its consumers are removed (`flightlog subscribe --remove`), purges wait for the name.
+        Purges wait for the name until `flightlog subscribe --remove --name NAME`.
         """
         return Subscription(
             self.bus,

@@ -26,6 +26,7 @@ from flightlog_recorder.cli import (
 LAZY = {
     "replay": "flightlog_recorder.cli.replay",
     "inspect": "flightlog_recorder.cli.inspect",
+    "subscribe": "flightlog_recorder.cli.subscribe",
     "demo": "flightlog_recorder.demo.command",
     "bench": "flightlog_recorder.bench.command",
 }

@@ -60,12 +60,17 @@ class Delivery:
             except (BusUnavailable, LogFull) as exc:
                 self._unheard(exc)
 
-    async def fail(self, reason: str) -> None:
-        """Handling it failed: `retry` after a pause that doubles, `dead` after its attempts."""
+    async def fail(self, reason: str, *, after: float = 0.0) -> None:
+        """Handling it failed: `retry` after a pause that doubles, `dead` after its attempts.
+
+        The pause is `after` seconds at least.
+        """
+        if not self._settled:
+            _log.warning("delivery %s failed (attempt %d): %s", self.id, self.attempt, reason)
         if self._attempts is not None and self.attempt >= self._attempts:
             await self.dead(reason)
         else:
-            await self.retry(backoff(self.attempt))
+            await self.retry(max(after, backoff(self.attempt)))
 
     def _settle(self) -> bool:
         was, self._settled = self._settled, True

@@ -152,9 +152,7 @@ class Subscription:
             try:
                 await _call(handle, delivery)
             except Exception as exc:  # noqa: BLE001  users' code may raise anything
-                why = type(exc).__name__
-                _log.warning("subscriber %s: %s failed: %s", self._interest.name, delivery.id, why)
-                await delivery.fail(why)
+                await delivery.fail(type(exc).__name__)
             else:
                 await delivery.ack()
 
