@@ -297,15 +297,16 @@ async def _one(deliveries: AsyncGenerator[AsyncDelivery]) -> AsyncDelivery | Non
     return await anext(deliveries, None)
 
 
-class Heard(_Held["asyncio.Queue[Message]"]):
-    """What `Log.watch` hears."""
+class Heard(_Held["asyncio.Queue[T]"], Generic[T]):
+    """What `Log.watch` or `Log.progress` hears."""
 
-    def get(self, timeout: float | None = None) -> Message:
-        """The next body; raises `TimeoutError` when none comes for `timeout` seconds."""
-        return self.thread.run(_next, self.held, timeout)
+    def get(self, timeout: float | None = None) -> T:
+        """The next of it; raises `TimeoutError` when none comes for `timeout` seconds."""
+        heard: T = self.thread.run(_next, self.held, timeout)
+        return heard
 
 
-async def _next(heard: "asyncio.Queue[Message]", timeout: float | None) -> Message:
+async def _next(heard: "asyncio.Queue[T]", timeout: float | None) -> T:
     async with asyncio.timeout(timeout):
         return await heard.get()
 
@@ -353,9 +354,15 @@ class Log(_Held[AsyncLog]):
             self.thread.run(source.aclose)
 
     @contextmanager
-    def watch(self, id: str) -> Generator[Heard]:
+    def watch(self, id: str) -> Generator[Heard[Message]]:
         """Bodies appended to the session from now on: live hints, at most once, for display."""
         with self.thread.inside(self.held.watch(id)) as heard:
+            yield Heard(self.thread, heard)
+
+    @contextmanager
+    def progress(self, id: str) -> Generator[Heard[Any]]:
+        """What `Session.progress` says from now on, as `flightlog.Log.progress` does."""
+        with self.thread.inside(self.held.progress(id)) as heard:
             yield Heard(self.thread, heard)
 
 

@@ -19,6 +19,7 @@ from flightlog import fork as forking
 from flightlog import usage
 from flightlog.blobs.blob import Blobs
 from flightlog.blobs.spill import SPILLS, Limits
+from flightlog.bus.link import Heard
 from flightlog.bus.notices import Start
 from flightlog.bus.protocol import Connection, Message
 from flightlog.cache.catalog import Cursor, Filter, Page, Row
@@ -34,7 +35,7 @@ from flightlog.event import Event
 from flightlog.fork import Point
 from flightlog.past import Past
 from flightlog.reading.reader import Folded
-from flightlog.running import inbox
+from flightlog.running import inbox, requesting
 from flightlog.running.inbox import Item
 from flightlog.running.journal import OnEvent
 from flightlog.running.opening import Wanted
@@ -50,6 +51,8 @@ from flightlog.wire.carry import Redact
 from flightlog.wire.chunk import Blob
 from flightlog.writing import keys
 from flightlog.writing.holding import Holding
+
+CHUNKS = 1_000  # of progress that wait for whoever displays them
 
 
 class Log:
@@ -279,11 +282,33 @@ class Log:
         subject = names.log_subject(
             self.tenant, names.token("session id", id), "live", prefix=self.bus.layout.prefix
         )
+        async with self._listening(subject, heard.put):
+            yield heard
+
+    @asynccontextmanager
+    async def progress(self, id: str) -> "AsyncGenerator[asyncio.Queue[Any]]":
+        """What `Session.progress` says of the session from now on: at most once, for display.
+
+        Nothing of it is kept; of more than 1,000 chunks that wait the newest are dropped.
+        """
+        chunks: asyncio.Queue[Any] = asyncio.Queue(CHUNKS)
+
+        async def took(message: Message) -> None:
+            if (chunk := requesting.read_progress(message.body)) is not None and not chunks.full():
+                chunks.put_nowait(chunk)
+
+        session = names.token("session id", id)
+        subject = names.progress_subject(self.tenant, session, prefix=self.bus.layout.prefix)
+        async with self._listening(subject, took):
+            yield chunks
+
+    @asynccontextmanager
+    async def _listening(self, subject: str, heard: Heard) -> AsyncGenerator[None]:
         async with self._hearing:
             self._ears = self._ears or await self.bus.twin(echo=True)
-        listening = await self._ears.listen(subject, heard.put)
+        listening = await self._ears.listen(subject, heard)
         try:
-            yield heard
+            yield
         finally:
             await listening.close()
 

@@ -86,6 +86,20 @@ async def test_an_interrupted_follow_ends_without_a_traceback(servers: Servers, 
         assert (await running.ended()).err == ""
 
 
+async def test_following_shows_progress_that_nobody_keeps(servers: Servers, log: Log) -> None:
+    async with (
+        log.session() as session,
+        flightlog(servers).running("tail", session.id, "-f") as running,
+    ):
+        assert "session_started" in await running.line()
+        line = asyncio.create_task(running.line())
+        while not line.done():  # who comes late hears nothing of what was said before
+            await session.progress("half\x1b[2J of it")
+            await asyncio.wait({line}, timeout=0.05)
+        assert (await line).split(maxsplit=1) == ["progress", "half\\u001b[2J of it"]
+    assert await types(log, session.id) == ["session_started", "session_suspended"]
+
+
 async def events_of(following: Following) -> list[int | str]:
     found: list[int | str] = []
     async for each in following.more():

@@ -17,7 +17,7 @@ from tests.handmade import SESSION, chain, follow, takeover, tombstone
 from tests.recorder.batches import write_batches
 from tests.recorder.inspected import Client, inspected
 from tests.recorder.recorded import project, talk, write
-from tests.scripted import TENANT, Model, asks, payloads, stored
+from tests.scripted import TENANT, Model, asks, payloads, stored, types
 
 PAGES = ("", "/events", "/events/1", "/states/1", "/changes/1", "/export", "/live", "/marks")
 HOSTILE = "\x1b[31m<script>alert(1)</script>\x00\u202e "
@@ -216,6 +216,26 @@ async def test_a_session_grows_as_it_happens(log: Log, client: Client) -> None:
         assert (await anext(news))["last"] == 2
         await session.user_message("two")
         assert (await anext(news))["last"] == 3
+
+
+async def test_progress_is_told_and_read_by_nobody_later(log: Log, client: Client) -> None:
+    async with (
+        log.session(key="k") as session,
+        client.stream(f"/api/sessions/{session.id}/live") as news,
+    ):
+        assert (await anext(news))["last"] == 1
+
+        async def told() -> str:
+            while "progress" not in (heard := await anext(news)):
+                pass
+            return str(heard["progress"])
+
+        telling = asyncio.create_task(told())
+        while not telling.done():  # who comes late hears nothing of what was said before
+            await session.progress({"percent": 40})
+            await asyncio.wait({telling}, timeout=0.05)
+        assert await telling == '{"percent": 40}'
+    assert await types(log, session.id) == ["session_started", "session_suspended"]
 
 
 async def test_a_decision_is_answered_from_the_page_and_taken_by_the_writer(

@@ -3,7 +3,9 @@
 import asyncio
 import sys
 from collections import deque
-from typing import Annotated
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
 
 import typer
 
@@ -14,7 +16,7 @@ from flightlog_recorder.cli import target
 from flightlog_recorder.cli.output import note, printable, say_briefly
 from flightlog_recorder.cli.target import Target
 from flightlog_recorder.inspect.follow import Following, Rewound
-from flightlog_recorder.inspect.telling import tell
+from flightlog_recorder.inspect.telling import said, tell
 
 LOOK_FIRST, LOOK_MOST = 0.02, 1.0  # seconds between looks: a replica lags, a hint may be lost
 
@@ -39,7 +41,10 @@ def tail(
         bool, typer.Option("--json", help="Print the stored bodies, one a line.")
     ] = False,
 ) -> None:
-    """Print a session's last events; with --follow every later one, once and in order."""
+    """Print a session's last events; with --follow every later one, once and in order.
+
+    Following also shows progress, which nobody keeps.
+    """
     target.run(_tail(target.of(context), session, key, last, follow=follow, json=json))
 
 
@@ -50,12 +55,30 @@ async def _tail(
     async with where.log() as log:
         found = await target.session_id(log, session, key=key)
         following = Following(log.bus, log.tenant, found)
-        async with log.watch(found) as hints:
+        async with log.watch(found) as hints, log.progress(found) as chunks:
             for event in await _history(following, last):
                 _show(event, json=json)
             _check(following)
             if follow:
-                await _Live(log, following, json=json).run(hints)
+                async with _shown(chunks, json=json):
+                    await _Live(log, following, json=json).run(hints)
+
+
+@asynccontextmanager
+async def _shown(chunks: "asyncio.Queue[Any]", *, json: bool) -> AsyncGenerator[None]:
+    """Show progress for the length of a block; JSON is of what is stored alone."""
+    showing = None if json else asyncio.create_task(_show_progress(chunks))
+    try:
+        yield
+    finally:
+        if showing is not None:
+            showing.cancel()
+
+
+async def _show_progress(chunks: "asyncio.Queue[Any]") -> None:
+    while True:
+        chunk = said(await chunks.get())
+        say_briefly((f"{'':>6}  {'':<8}  {'progress':<18}  ", "dim"), (printable(chunk), "dim"))
 
 
 async def _history(following: Following, last: int) -> deque[Event]:

@@ -139,6 +139,12 @@ def text(raw: Raw) -> str:
     return json.dumps(value, ensure_ascii=False, default=_odd)
 
 
+def said(chunk: Any) -> str:
+    """A piece of progress in one line, and no longer than that."""
+    words = chunk if isinstance(chunk, str) else json.dumps(chunk, ensure_ascii=False, default=_odd)
+    return cut(words)
+
+
 def _odd(value: object) -> str:
     return str(value) if isinstance(value, Blob) else repr(value)
 

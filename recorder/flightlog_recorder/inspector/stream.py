@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -12,11 +13,13 @@ from starlette.routing import Route
 from flightlog import BusUnavailable, FlightlogError, Log
 from flightlog.bus.protocol import Message
 from flightlog.reading.chain import Head
+from flightlog_recorder.inspect.telling import said
 from flightlog_recorder.inspector import asked
 from flightlog_recorder.inspector import window as windows
 from flightlog_recorder.replay.source import Damage, Rewound
 
 LOOK_FIRST, LOOK_MOST = 0.02, 1.0  # seconds between looks: a replica lags, a hint may be lost
+PACE = 0.1  # seconds from one piece of progress to the next: a page shows the newest alone
 ALIVE = 15.0  # seconds without news after which a line says that we are still there
 RETRY = 1_000  # milliseconds until the page asks again
 
@@ -48,9 +51,13 @@ class Live:
         async with AsyncExitStack() as stack:
             async with self._entering:
                 hints = await stack.enter_async_context(self._log.watch(session))
+                chunks = await stack.enter_async_context(self._log.progress(session))
             quiet = 0.0
             while not self._stopping.is_set():
-                heard = await self._heard(hints)
+                heard = await self._heard(hints, chunks)
+                if (chunk := _newest(chunks)) is not None:
+                    yield _news({"last": head.seq, "progress": said(chunk)})
+                    await asyncio.sleep(PACE)
                 quiet += LOOK_MOST
                 now, news = await self._looked(session, head, patiently=heard)
                 if news is not None or quiet >= ALIVE:
@@ -82,18 +89,30 @@ class Live:
             await asyncio.sleep(pause)
             pause *= 2
 
-    async def _heard(self, hints: "asyncio.Queue[Message]") -> bool:
-        """Wait for a hint, but not for ever: hints may be lost. Whether one came."""
+    async def _heard(self, hints: "asyncio.Queue[Message]", chunks: "asyncio.Queue[Any]") -> bool:
+        """Wait for a hint or progress, but not for ever: hints may be lost. Whether one came."""
         hint = asyncio.ensure_future(hints.get())
+        chunk = asyncio.ensure_future(chunks.get())
         stop = asyncio.ensure_future(self._stopping.wait())
+        waiting = (hint, chunk, stop)
         try:
-            await asyncio.wait((hint, stop), timeout=LOOK_MOST, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waiting, timeout=LOOK_MOST, return_when=asyncio.FIRST_COMPLETED)
             while not hints.empty():
                 hints.get_nowait()
+            if chunk.done() and chunks.empty():
+                chunks.put_nowait(chunk.result())
             return hint.done()
         finally:
-            hint.cancel()
-            stop.cancel()
+            for each in waiting:
+                each.cancel()
+
+
+def _newest(chunks: "asyncio.Queue[Any]") -> Any:
+    """The newest of what is there: a page that looks sees no more than that."""
+    newest: Any = None
+    while not chunks.empty():
+        newest = chunks.get_nowait()
+    return newest
 
 
 def _news(value: object) -> bytes:

@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from msgspec import Raw
+from msgspec import DecodeError, Raw
 
 from flightlog import context
 from flightlog.blobs.spill import THRESHOLD
 from flightlog.bus.protocol import Bus
-from flightlog.errors import CallRefused, TooLarge
+from flightlog.errors import CallRefused, InvalidValue, TooLarge
 from flightlog.event import Event
 from flightlog.messages import providers
 from flightlog.messages.provider import Provider
@@ -152,3 +152,11 @@ async def say_progress(bus: Bus, tenant: str, journal: Journal, chunk: Any) -> N
     """Send a delta to whoever watches; core NATS, not stored."""
     subject = names.progress_subject(tenant, journal.session, prefix=bus.layout.prefix)
     await bus.say(subject, bytes(journal.pack(chunk, "progress")))
+
+
+def read_progress(body: bytes) -> Any:
+    """A delta as it was said; None for what is none."""
+    try:
+        return carry.unpack(Raw(body))
+    except (DecodeError, InvalidValue, UnicodeDecodeError, RecursionError):
+        return None

@@ -50,6 +50,7 @@ export class SessionView {
     this.about = h("div", { class: "about" });
     this.asks = h("div", { class: "asks" });
     this.trouble = h("p", { class: "trouble", role: "alert" });
+    this.progress = h("p", { class: "progress" });
     this.follow = h("button", { type: "button", "aria-pressed": String(this.follows), onclick: () => this.setFollow(!this.follows) }, "Follow");
     const button = (text, act, title) => h("button", { type: "button", title, onclick: act }, text);
     return h(
@@ -70,6 +71,7 @@ export class SessionView {
       ),
       this.asks,
       this.trouble,
+      this.progress,
       h("div", { class: "scrub" }, button("\u2039", () => this.list.move(-1), "Back (k)"), h("div", { class: "way" }, this.scrub, this.marks), button("\u203a", () => this.list.move(1), "Forward (j)"), this.place),
       h(
         "div",
@@ -205,7 +207,10 @@ export class SessionView {
     this.source.onerror = () => this.element.classList.add("deaf");
   }
 
-  heard({ last, rewound, trouble, over }) {
+  // Progress is shown until something is stored: then that says what came of it.
+  heard({ last, rewound, trouble, over, progress }) {
+    if (progress !== undefined) fill(this.progress, shown(progress));
+    else if (last !== this.last) fill(this.progress, "");
     if (trouble) fill(this.trouble, shown(trouble));
     if (over) this.over = true;
     if (over) this.source.close();
