@@ -12,6 +12,7 @@ import flightlog
 from flightlog import Log
 from flightlog.bus.nats_bus import NatsBus
 from flightlog.cache.catalog import Row
+from flightlog.subscribing import standing
 from flightlog.wire import carry
 from flightlog.wire import subject as names
 from flightlog.wire.layout import INBOX_STREAM
@@ -20,6 +21,7 @@ from flightlog.writing.draft import Draft
 from flightlog_recorder.embedded import Servers
 from flightlog_recorder.purge import purge, unfinished
 from flightlog_recorder.purge.purge import Reason
+from flightlog_recorder.service import lag
 from flightlog_recorder.service.metrics import Metrics
 from flightlog_recorder.service.rounds import Rounds
 from flightlog_recorder.service.settings import BadSettings, Settings, load
@@ -205,3 +207,22 @@ def test_bad_settings_are_named_without_their_values(monkeypatch: pytest.MonkeyP
     with pytest.raises(BadSettings, match="FLIGHTLOG_DUTY") as refused:
         load()
     assert "13.5" not in str(refused.value)
+
+
+async def test_the_lag_of_subscribers_is_told_until_they_are_removed(log: Log) -> None:
+    bus, metrics = bus_of(log), Metrics()
+
+    def told(name: str) -> float | None:
+        whose = {"tenant": TENANT, "subscriber": "mail"}
+        return metrics.registry.get_sample_value(f"flightlog_subscriber_{name}", whose)
+
+    async with log.subscribe("mail"):
+        pass
+    async with log.session() as session:
+        await session.append("note", 1)
+    watching = asyncio.create_task(lag.watch(bus, metrics, every=0.05))
+    await until(lambda: told("lag") == 3)
+    assert (told("in_hand"), told("dead_letters")) == (0, 0)
+    await standing.remove(bus, TENANT, "mail")
+    await until(lambda: told("lag") is None)
+    watching.cancel()

@@ -33,6 +33,25 @@ class Metrics:
         self.inbox = Counter(
             f"{p}_cleared_inbox_items", "Inbox items deleted once taken.", registry=registry
         )
+        whose = ["tenant", "subscriber"]
+        self.lag = Gauge(
+            "flightlog_subscriber_lag",
+            "Messages that a subscriber has not settled.",
+            whose,
+            registry=registry,
+        )
+        self.in_hand = Gauge(
+            "flightlog_subscriber_in_hand",
+            "Those of its lag that it was given, or that wait for their next try.",
+            whose,
+            registry=registry,
+        )
+        self.letters = Gauge(
+            "flightlog_subscriber_dead_letters",
+            "Deliveries that it gave up.",
+            whose,
+            registry=registry,
+        )
         self.hindrances = Counter(
             f"{p}_hindrances",
             "Sessions left to the next round for want of NATS.",

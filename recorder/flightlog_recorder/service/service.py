@@ -6,7 +6,7 @@ import signal
 
 from flightlog.bus.nats_bus import NatsBus, connect_bus
 from flightlog.cache.store import Store
-from flightlog_recorder.service import web
+from flightlog_recorder.service import lag, web
 from flightlog_recorder.service.metrics import Metrics
 from flightlog_recorder.service.rounds import Rounds
 from flightlog_recorder.service.settings import Settings
@@ -33,9 +33,11 @@ class Service:
         server = web.server(app)
         _log.info("looking after the logs, HTTP on port %d", self.port)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
+        watching = asyncio.create_task(lag.watch(self._bus, self.metrics))
         try:
             await self.rounds.run()
         finally:
+            watching.cancel()
             server.should_exit = True
             await serving
         _log.info("stopped; %d sessions have problems", len(self.rounds.problems))
