@@ -360,3 +360,44 @@ def test_a_fork_that_leaves_the_blocks_of_its_parent_suspends_nothing(log: block
         "tool_result",
         "session_suspended",
     ]
+
+
+def test_live_events_come_to_a_loop_without_await(log: blocking.Log) -> None:
+    with log.subscribe("n", types=["note"]) as subscription:
+        with log.session() as session:
+            for n in range(3):
+                session.append("note", n)
+        seen: list[tuple[int, int]] = []
+        for delivery in subscription:
+            seen.append((delivery.event.payload, delivery.attempt))
+            if delivery.event.payload == 1 and delivery.attempt == 1:
+                delivery.retry()
+            else:
+                delivery.ack()
+            if len(seen) == 4:
+                break
+    assert sorted(seen) == [(0, 1), (1, 1), (1, 2), (2, 1)]
+
+
+def test_a_function_without_await_handles_what_comes_until_it_is_stopped(
+    log: blocking.Log,
+) -> None:
+    threads: list[threading.Thread] = []
+    with log.subscribe("n", types=["note"]) as subscription:
+
+        def handle(delivery: blocking.Delivery) -> None:
+            threads.append(threading.current_thread())
+            if delivery.attempt == 1:
+                raise RuntimeError
+            subscription.stop()
+
+        with log.session() as session:
+            session.append("note", 1)
+        subscription.run(handle)
+    assert threads == [threading.current_thread()] * 2
+
+
+def test_progress_is_heard_without_await(log: blocking.Log) -> None:
+    with log.session() as session, log.progress(session.id) as heard:
+        session.progress({"percent": 40})
+        assert heard.get(10) == {"percent": 40}
