@@ -1,6 +1,6 @@
 """Sessions at any event of theirs: right whatever Redis says, and read from near by."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -63,7 +63,7 @@ def winner(last: Event, count: int) -> list[Event]:
 
 
 @contextmanager
-def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def counted(monkeypatch: pytest.MonkeyPatch) -> Generator[list[int]]:
     """How many messages each page brought."""
     pages: list[int] = []
     page = NatsBus.page
@@ -149,7 +149,7 @@ async def test_a_snapshot_of_a_chain_that_lost_is_not_used_though_it_is_still_th
     session, events = long
     key = f"flightlog:session:{{{TENANT}.{session}}}:snapshots"
     async with redis.Redis.from_url(redis_url) as client:
-        before: dict[bytes, bytes] = await client.hgetall(key)
+        before: dict[Any, Any] = await client.hgetall(key)
         won = winner(events[1_299], 600)
         await put(log, session, won)
         await project(log, session)
