@@ -115,11 +115,11 @@ class Service:
 
 async def serve(settings: Settings, projections: list[Projection[Any]]) -> None:
     """Connect, run until SIGTERM or SIGINT, drain, close. Raises `FlightlogError` without a bus."""
-    store = Store.connect(settings.redis_url.get_secret_value())
+    store = Store.connect(settings.redis())
     with contextlib.suppress(StoreUnavailable):  # it may come later; a wrong password stays wrong
         await store.ping()
     bus = await connect_bus(
-        settings.nats_url.get_secret_value(),
+        settings.nats(),
         prefix=settings.subject_prefix,
         name="flightlog-projector",
     )

@@ -6,7 +6,11 @@ from typing import Annotated, Any
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from flightlog.bus import access
+from flightlog.bus.access import NatsAccess
 from flightlog.snapshot import Projection
+
+DEFAULT_REDIS = "redis://127.0.0.1:6379/0"
 
 
 class BadSettings(Exception):
@@ -18,8 +22,8 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="FLIGHTLOG_", env_ignore_empty=True)
 
-    nats_url: SecretStr = SecretStr("nats://127.0.0.1:4222")
-    redis_url: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
+    nats_url: SecretStr | None = None
+    redis_url: SecretStr | None = None
     subject_prefix: str = "flightlog.v1"
     http_host: str = "127.0.0.1"
     http_port: int = Field(default=8080, ge=0, le=65_535)
@@ -29,6 +33,15 @@ class Settings(BaseSettings):
     stall_timeout: float = Field(default=60.0, gt=0)
     drain_timeout: float = Field(default=10.0, gt=0)
     log_level: str = "INFO"
+
+    def nats(self) -> NatsAccess:
+        """Which servers, and what proves who we are; raises `CredentialsUnusable`."""
+        return access.resolve(self.nats_url.get_secret_value() if self.nats_url else None)
+
+    def redis(self) -> str:
+        """The URL of Redis; raises `CredentialsUnusable`."""
+        given = self.redis_url.get_secret_value() if self.redis_url else None
+        return access.redis_url(given) or DEFAULT_REDIS
 
     @field_validator("projections", mode="before")
     @classmethod

@@ -1,5 +1,6 @@
 """Flightlog: the flight recorder for fleets of AI agents. The log is the only truth."""
 
+from flightlog.bus.access import NatsAccess
 from flightlog.cache.store import StoreUnavailable
 from flightlog.connecting import connect
 from flightlog.errors import (
@@ -7,6 +8,7 @@ from flightlog.errors import (
     BlobMissing,
     BusUnavailable,
     CallRefused,
+    CredentialsUnusable,
     Fenced,
     FlightlogError,
     InvalidEvent,
@@ -50,6 +52,7 @@ __all__ = [
     "CallModel",
     "CallRefused",
     "Control",
+    "CredentialsUnusable",
     "Decide",
     "Delivery",
     "EffectFailed",
@@ -65,6 +68,7 @@ __all__ = [
     "Log",
     "LogCorrupt",
     "LogFull",
+    "NatsAccess",
     "NeedsDecision",
     "NoSuchSession",
     "NotPermitted",

@@ -1,5 +1,6 @@
 """What can go wrong, one class a situation; each says what happened, to whom, and what to do."""
 
+from flightlog.refusal import CredentialsUnusable as CredentialsUnusable  # noqa: PLC0414 raised under one roof
 from flightlog.refusal import FlightlogError as FlightlogError  # noqa: PLC0414 raised under one roof
 from flightlog.refusal import InvalidEvent as InvalidEvent  # noqa: PLC0414 raised under one roof
 from flightlog.refusal import InvalidName as InvalidName  # noqa: PLC0414 raised under one roof

@@ -55,6 +55,13 @@ class NotPermitted(FlightlogError):
         super().__init__(f"{what}: check the user, its password and its permissions")
 
 
+class CredentialsUnusable(FlightlogError):
+    """What should prove who we are cannot be used as it is given. Nothing was sent."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the credentials cannot be used: {why}")
+
+
 class KeyTaken(FlightlogError):
     """The key stands for another session. Nothing was written."""
 

@@ -203,10 +203,10 @@ def environment(nats: Server | str, redis: Server | str, **more: str) -> dict[st
     }
 
 
-async def spawn(env: dict[str, str]) -> Child:
-    """Start `python -m flightlog_projector` and wait until it listens."""
+async def spawn(env: dict[str, str], *, module: str = "flightlog_projector") -> Child:
+    """Start `python -m` a service and wait until it listens."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "flightlog_projector", env=env, stderr=asyncio.subprocess.PIPE
+        sys.executable, "-m", module, env=env, stderr=asyncio.subprocess.PIPE
     )
     assert process.stderr is not None
     said: list[str] = []

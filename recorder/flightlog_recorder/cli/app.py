@@ -72,12 +72,21 @@ app = typer.Typer(
 @app.callback()
 def main(
     context: typer.Context,
+    *,
     nats: Annotated[
         str | None,
         typer.Option(
             envvar="FLIGHTLOG_NATS_URL",
             help="NATS servers, with commas between them.",
             show_default="nats://127.0.0.1:4222",
+        ),
+    ] = None,
+    nats_context: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="A context of the nats command: servers and credentials. "
+            "FLIGHTLOG_NATS_CONTEXT does the same.",
         ),
     ] = None,
     redis: Annotated[
@@ -98,7 +107,9 @@ def main(
     ] = None,
 ) -> None:
     """Remember where the command is to work."""
-    context.obj = target.read(nats, redis, tenant, prefix)
+    source = context.get_parameter_source("nats")
+    typed = nats if source is not None and source.name == "COMMANDLINE" else None
+    context.obj = target.read(typed, redis, tenant, prefix, nats_context)
 
 
 app.command("up")(up.up)

@@ -10,8 +10,9 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from flightlog import FlightlogError, InvalidName, Log, connect
+from flightlog.bus import access
+from flightlog.bus.access import NatsAccess
 from flightlog.bus.nats_bus import NatsBus
-from flightlog.connecting import DEFAULT_NATS
 from flightlog.wire import subject as names
 from flightlog_recorder.cli.output import Exit, Usage, exit_code, mute, note
 from flightlog_recorder.defect import place
@@ -35,7 +36,7 @@ class NoSuchKey(FlightlogError):
 class Target:
     """What the options before the command say."""
 
-    nats: str = field(repr=False)
+    nats: NatsAccess
     redis: str | None = field(repr=False)
     tenant: str
     prefix: str
@@ -53,12 +54,18 @@ class Target:
             yield log
 
 
-def read(nats: str | None, redis: str | None, tenant: str | None, prefix: str | None) -> Target:
+def read(
+    nats: str | None,
+    redis: str | None,
+    tenant: str | None,
+    prefix: str | None,
+    nats_context: str | None,
+) -> Target:
     """The target that options and environment name; ends the command if they cannot be meant."""
     try:
         return Target(
-            nats=nats or DEFAULT_NATS,
-            redis=redis or None,
+            nats=access.resolve(nats, context=nats_context),
+            redis=access.redis_url(redis),
             tenant="default" if tenant is None else names.token("tenant", tenant),
             prefix=names.PREFIX if prefix is None else _prefix(prefix),
         )

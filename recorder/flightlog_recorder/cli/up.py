@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from flightlog.bus import nats_bus
+from flightlog.bus.access import NatsAccess
 from flightlog_recorder.cli import target
 from flightlog_recorder.cli.output import Exit, note, say, seconds, show_json_line
 from flightlog_recorder.cli.target import Json, Target
@@ -129,7 +130,7 @@ async def _inspector(servers: Servers, where: Target) -> AsyncGenerator[str | No
         return
     from flightlog_recorder.inspector import serving  # noqa: PLC0415  needs the recorder's extra
 
-    at = replace(where, nats=servers.nats_url, redis=servers.redis_url)
+    at = replace(where, nats=NatsAccess(url=servers.nats_url), redis=servers.redis_url)
     port = serving.DEFAULT_PORT if serving.is_free("127.0.0.1", serving.DEFAULT_PORT) else 0
     async with at.log() as log, serving.serving(log, serving.Where(port=port)) as site:
         yield site.url

@@ -52,10 +52,10 @@ class Service:
 
 async def serve(settings: Settings) -> None:
     """Connect, run until SIGTERM or SIGINT, close. Raises `FlightlogError` without a bus."""
-    redis = settings.redis_url
-    store = Store.connect(redis.get_secret_value()) if redis is not None else None
+    redis = settings.redis()
+    store = Store.connect(redis) if redis else None
     bus = await connect_bus(
-        settings.nats_url.get_secret_value(),
+        settings.nats(),
         prefix=settings.subject_prefix,
         name="flightlog-recorder",
     )

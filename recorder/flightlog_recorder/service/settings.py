@@ -3,6 +3,9 @@
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from flightlog.bus import access
+from flightlog.bus.access import NatsAccess
+
 
 class BadSettings(Exception):
     """Settings that cannot be used; says which and why, never their values."""
@@ -17,7 +20,7 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="FLIGHTLOG_", env_ignore_empty=True)
 
-    nats_url: SecretStr = SecretStr("nats://127.0.0.1:4222")
+    nats_url: SecretStr | None = None
     redis_url: SecretStr | None = None
     subject_prefix: str = "flightlog.v1"
     http_host: str = "127.0.0.1"
@@ -27,6 +30,15 @@ class Settings(BaseSettings):
     base_age: float = Field(default=86_400.0, ge=0)
     stall_timeout: float = Field(default=600.0, gt=0)
     log_level: str = "INFO"
+
+    def nats(self) -> NatsAccess:
+        """Which servers, and what proves who we are; raises `CredentialsUnusable`."""
+        return access.resolve(self.nats_url.get_secret_value() if self.nats_url else None)
+
+    def redis(self) -> str | None:
+        """The URL of Redis, or None; raises `CredentialsUnusable`."""
+        given = self.redis_url.get_secret_value() if self.redis_url else None
+        return access.redis_url(given)
 
     @field_validator("log_level")
     @classmethod

@@ -12,6 +12,7 @@ from nats.aio.msg import Msg
 
 from flightlog import clock
 from flightlog.bus import answer, frame
+from flightlog.bus.access import NatsAccess, options
 from flightlog.bus.answer import Answer, Oversized, Unclear
 from flightlog.bus.link import CONNECT_TIMEOUT, PING_INTERVAL, RECONNECT_WAIT, Link
 from flightlog.bus.protocol import Message, Outgoing, Page
@@ -194,13 +195,12 @@ def _from_leader(answered: dict[str, Any]) -> Message | None:
 
 
 async def connect_bus(
-    url: str,
+    where: str | NatsAccess,
     *,
     timeout: float = CONNECT_TIMEOUT,
     prefix: str = names.PREFIX,
     provision: bool | None = None,
     name: str = "flightlog",
-    inbox_prefix: str = "_INBOX",
     echo: bool = True,
 ) -> NatsBus:
     """Connect and discover the layout; an empty broker on loopback is provisioned.
@@ -210,7 +210,7 @@ async def connect_bus(
     `BusUnavailable`, `NotPermitted` or `LayoutRefused`.
     """
     until = clock.elapsed() + timeout
-    bus = await connect_bare(url, timeout=timeout, name=name, inbox_prefix=inbox_prefix, echo=echo)
+    bus = await connect_bare(where, timeout=timeout, name=name, echo=echo)
     try:
         bus.layout = await _patiently_discover(bus, prefix, provision, until=until)
     except BaseException:
@@ -220,23 +220,22 @@ async def connect_bus(
 
 
 async def connect_bare(
-    url: str,
+    where: str | NatsAccess,
     *,
     timeout: float = CONNECT_TIMEOUT,
     name: str = "flightlog",
-    inbox_prefix: str = "_INBOX",
     echo: bool = True,
 ) -> NatsBus:
     """Connect without a look at the streams: for who makes them. The bus has no layout yet."""
+    access = NatsAccess(url=where) if isinstance(where, str) else where
     bus = NatsBus(
-        {
-            "servers": [each.strip() for each in url.split(",")],
+        options(access)
+        | {
             "name": name,
             "pending_size": 0,  # otherwise a publish that timed out is stored later all the same
             "max_reconnect_attempts": -1,
             "reconnect_time_wait": RECONNECT_WAIT,
             "ping_interval": PING_INTERVAL,
-            "inbox_prefix": inbox_prefix,
             "no_echo": not echo,
         }
     )

@@ -1,0 +1,235 @@
+"""Each role does its whole work with its permissions, makes use of all of them, and no more.
+
+What a program was not allowed to do is in the server's own log, also where nobody waited for it.
+"""
+
+import io
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from flightlog import BlobMissing, Call, Decide, Log, LogCorrupt, RunTools, Session, Suspended
+from flightlog.bus.nats_bus import connect_bare
+from flightlog.bus.protocol import Message
+from flightlog.running import inbox
+from flightlog.running.inbox import Decision
+from flightlog.wire import subject as names
+from flightlog.wire.chunk import Blob
+from flightlog.wire.layout import BLOB_STREAM
+from flightlog.writing import keys
+from flightlog_recorder.access import accounts
+from flightlog_recorder.access.role import OWN_PERMISSIONS, Role
+from tests import roled as roles
+from tests.conftest import MakeNats
+from tests.handmade import chain, tombstone
+from tests.projector.conftest import environment, spawn
+from tests.recorder.command import Command
+from tests.recorder.recorded import write
+from tests.roled import Roled
+from tests.scripted import Model, asks, says, until
+
+TENANT = "acme"
+FLEET = accounts.of_tenants("fleet", [TENANT, "globex"], subscribers=["mailer"])
+LARGE = "x" * 600_000  # more than an event holds
+ROLLOUT = Path(__file__).parents[1] / "recorder" / "data" / "codex" / "tools.jsonl"
+
+pytestmark = pytest.mark.timeout(60)  # services and commands are processes of their own
+
+
+@pytest.fixture
+def roled(make_nats: MakeNats) -> Roled:
+    return roles.start(make_nats, FLEET)
+
+
+@asynccontextmanager
+async def whole_work(roled: Roled, role: Role) -> AsyncGenerator[None]:
+    """Nothing that is done in the block is refused to the role, and it uses all that it may do."""
+    who = roles.user(FLEET, role)
+    yield
+    async with await connect_bare(roled.url(who.name)) as bus:
+        await bus.request(OWN_PERMISSIONS)
+    did = roled.did(who.name)
+    assert did.refused == []
+    assert not did.unused(FLEET, who), did.unused(FLEET, who)
+
+
+async def turn(session: Session, *calls: tuple[str, str, dict[str, object]]) -> None:
+    model = Model(asks(*calls) if calls else says("done"))
+    await session.model_call({"model": "m", "messages": session.state.messages()}, call=model)
+
+
+def owed(session: Session) -> tuple[Call, ...]:
+    step = session.state.next
+    assert isinstance(step, RunTools | Decide)
+    return step.calls
+
+
+async def test_a_harness(roled: Roled, redis_url: str) -> None:
+    await roled.make_streams()
+    async with (
+        whole_work(roled, "harness"),
+        roled.log("acme-harness", tenant=TENANT, redis=redis_url) as log,
+        roled.log("fleet-operator", tenant=TENANT) as operator,
+    ):
+        await begin(log)
+        session = await resume(log, operator)
+        await look_back(log, session)
+        with pytest.raises(LogCorrupt):
+            await log.state(await damage(log))
+
+
+async def begin(log: Log, key: str = "job") -> str:
+    """A session with blobs that is left with a call in flight."""
+    async with log.session(key=key, labels={"job": "nightly"}) as session:
+        await session.user_message(LARGE, once="task")
+        await session.attach(io.BytesIO(LARGE.encode()))
+        await turn(session, ("a", "look", {}), ("b", "wire", {}))
+        look, wire = owed(session)
+        await session.tool_call(look, run=lambda: LARGE, on_resume="rerun")
+        with pytest.raises(Suspended):
+            async with session.calling(wire, on_resume="ask"):
+                await session.suspend("the pod goes")
+    return session.id
+
+
+async def resume(log: Log, operator: Log) -> str:
+    """The call is ruled through the inbox; a child, progress, and the end."""
+    async with log.session(key="job", on_live="refuse") as session:
+        await operator.send(session.id, ruling_for(*owed(session)))
+        assert await session.wait(10)
+        await session.progress("half")
+        await turn(session, ("c", "sub", {}))
+        [call] = owed(session)
+        async with session.child(call) as child:
+            await child.end()
+        await session.tool_call(call, run=lambda: "ok", on_resume="rerun")
+        await turn(session)
+        await session.end()
+    return session.id
+
+
+def ruling_for(call: Call) -> Decision:
+    return inbox.decision(
+        call.call_id, announced_by=call.announced_by, ruling="fail", by="ops", reason="no"
+    )
+
+
+async def look_back(log: Log, session: str) -> None:
+    assert [event async for event in log.read(session)]
+    fork = await log.fork(session, at=4, key="fork")
+    assert await log.look_up("fork") == fork
+    async with log.watch(fork):
+        pass
+    listening = await log.bus.listen(names.progress_subject(TENANT, "*"), nothing)
+    await listening.close()
+    with pytest.raises(BlobMissing):
+        [_ async for _ in log.blob(session, Blob(digest="0" * 64, size=1, kind="bytes"))]
+
+
+async def nothing(_: Message) -> None:
+    pass
+
+
+async def damage(log: Log) -> str:
+    """A log with a gap: that it is one only the leader can tell."""
+    broken = names.mint()
+    events = chain(3, session=broken)
+    await write(log, broken, [events[0], events[2]])
+    return broken
+
+
+async def test_an_operator(roled: Roled, redis_url: str, tmp_path: Path) -> None:
+    command = Command(
+        {
+            "FLIGHTLOG_NATS_URL": roled.url("fleet-operator"),
+            "FLIGHTLOG_REDIS_URL": redis_url,
+            "FLIGHTLOG_TENANT": TENANT,
+        }
+    )
+
+    async def ran(*words: str) -> None:
+        done = await command(*words)
+        assert done.code == 0, (words, done)
+
+    async with whole_work(roled, "operator"):
+        await ran("provision")
+        async with roled.log("acme-harness", tenant=TENANT) as log:
+            session = await begin(log)
+            await roled.notice("fleet", TENANT, session)
+            async with log.session(key="job"):
+                pass  # what was in flight waits for a person now
+        async with command.running("tail", "--follow", session) as tail:
+            assert "session_started" in await tail.line()
+        await ran("resolve", session, "b", "--ruling", "fail", "--reason", "no")
+        await ran("fork", session, "--at", "3", "--key", "copy")
+        await ran("export", session, "--out", str(tmp_path / "session.jsonl"))
+        await ran("import", "codex", str(ROLLOUT))
+        await ran("verify", "--all")
+        await ran("purge", session, "--why", "a test")
+
+
+async def test_a_projector(roled: Roled, redis_url: str) -> None:
+    await roled.make_streams()
+    env = environment(roled.url("fleet-projector"), redis_url)
+    async with (
+        whole_work(roled, "projector"),
+        roled.log("acme-harness", tenant=TENANT, redis=redis_url) as log,
+    ):
+        await damage(log)
+        first = await begin(log, "before it starts")
+        async with running(env, "flightlog_projector"):
+            await until(lambda: is_projected(log, first), timeout=20)
+        second = await begin(log, "while it is down")
+        async with running(env, "flightlog_projector"):
+            await until(lambda: is_projected(log, second), timeout=20)
+
+
+@asynccontextmanager
+async def running(env: dict[str, str], module: str) -> AsyncGenerator[None]:
+    service = await spawn(env, module=module)
+    try:
+        yield
+    finally:
+        service.process.terminate()
+        assert await service.process.wait() == 0
+
+
+async def is_projected(log: Log, session: str) -> bool:
+    assert log.store is not None
+    return await log.store.row(TENANT, session) is not None
+
+
+async def test_a_recorder(roled: Roled, redis_url: str) -> None:
+    """It verifies, finishes a purge, gives up a base and clears what an inbox held."""
+    await roled.make_streams()
+    env = environment(roled.url("fleet-recorder"), redis_url, FLIGHTLOG_BASE_AGE="0")
+    async with roled.log("fleet-boss", tenant=TENANT) as log, whole_work(roled, "recorder"):
+        await log.say(await begin(log), "taken")
+        async with log.session(key="job"):
+            pass
+        buried = await bury(roled, log)
+        base = await keys.claim(log.bus, TENANT, "import", made_by="import")
+        await write(log, base.id, chain(2, session=base.id), part="base")
+        await damage(log)
+        async with running(env, "flightlog_recorder.service"):
+            await until(lambda: is_clean(log, buried), timeout=20)
+
+
+async def bury(roled: Roled, log: Log) -> str:
+    """A session that a purge left right after its tombstone, with something in every place."""
+    session = await begin(log, "buried")
+    await log.say(session, "hello")
+    await roled.notice("fleet", TENANT, session)
+    live = names.log_subject(TENANT, session, "live")
+    last = await log.bus.last(log.bus.layout.stream_of(session), live)
+    assert last is not None
+    await write(log, session, [tombstone(session=session)], last=last.sequence)
+    return session
+
+
+async def is_clean(log: Log, buried: str) -> bool:
+    left = await log.bus.last(BLOB_STREAM, names.blob_subject(TENANT, buried, "*"))
+    free = await keys.look_up(log.bus, TENANT, "import") is None
+    return left is None and free
