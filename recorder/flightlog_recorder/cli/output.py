@@ -14,6 +14,7 @@ from rich.text import Text
 
 from flightlog import (
     BusUnavailable,
+    CredentialsUnusable,
     Fenced,
     FlightlogError,
     InvalidName,
@@ -48,7 +49,13 @@ def exit_code(error: FlightlogError) -> Exit:
     match error:
         case Usage() | InvalidName() | InvalidValue():
             return Exit.USAGE
-        case BusUnavailable() | LayoutRefused() | NotPermitted() | StoreUnavailable():
+        case (
+            BusUnavailable()
+            | CredentialsUnusable()
+            | LayoutRefused()
+            | NotPermitted()
+            | StoreUnavailable()
+        ):
             return Exit.NO_BUS
         case Fenced():
             return Exit.FENCED

@@ -186,9 +186,10 @@ def read_context(name: str, *, environ: Mapping[str, str] | None = None) -> Nats
         raise CredentialsUnusable(f"the file of nats context {name} cannot be read") from exc
     if asked := [each for each in _NOT_SPOKEN if getattr(found, each)]:
         raise CredentialsUnusable(f"nats context {name} asks for {asked[0]}, which is not spoken")
-    fields = {each: getattr(found, each) for each in NatsAccess.__struct_fields__}
-    paths = {each: _expanded(fields[each], env) for each in ("creds", "nkey", "ca", "cert", "key")}
-    return NatsAccess(**fields | paths)
+    fields: dict[str, Any] = {each: getattr(found, each) for each in NatsAccess.__struct_fields__}
+    for each in ("creds", "nkey", "ca", "cert", "key"):
+        fields[each] = _expanded(fields[each], env)
+    return NatsAccess(**fields)
 
 
 def _expanded(path: str, env: Mapping[str, str]) -> str:

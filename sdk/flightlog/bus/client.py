@@ -88,10 +88,6 @@ class Client(nats.aio.client.Client):
         finally:
             del self._asked[inbox], self._parser.pages[inbox]
 
-    def asks(self, subject: str) -> bool:
-        """Whether a request on the subject, in whatever case, waits for its answer."""
-        return any(each.subject.lower() == subject.lower() for each in self._asked.values())
-
     async def _new_inbox(self) -> bytes:
         if self._resp_sub_prefix is None:
             await self._init_request_sub()
@@ -162,10 +158,14 @@ class Client(nats.aio.client.Client):
         await self._flush_pending(force_flush=True)
         await super()._send_ping(future)
 
-    def give_up_requests(self, exc: Exception) -> None:
-        """Fail what waits for an answer: it will not come, and nothing else would say so."""
+    def give_up_requests(self, exc: Exception, *, subject: str | None = None) -> None:
+        """Fail what waits for an answer: it will not come, and nothing else would say so.
+
+        With a `subject`, in whatever case, only what was asked there.
+        """
         for asked in list(self._asked.values()):
-            give_up(asked.answer, exc)
+            if subject is None or asked.subject.lower() == subject.lower():
+                give_up(asked.answer, exc)
 
     def drop_transport(self) -> None:
         """Close the socket: nats-py leaves it open when it reconnects or fails to connect."""

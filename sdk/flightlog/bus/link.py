@@ -5,6 +5,7 @@ import contextlib
 import logging
 import re
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Self
 
@@ -115,7 +116,7 @@ class Link:
 
     def _unreachable(self) -> Exception:
         reason = self._last_error
-        if reason is not None and _UNWELCOME.search(str(reason).lower()):
+        if reason is not None and _is_unwelcome(reason):
             return NotPermitted(f"NATS at {self.where} refused the credentials")
         return BusUnavailable(self.where, _told(reason))
 
@@ -123,11 +124,11 @@ class Link:
         text = str(exc).lower()
         if match := _VIOLATION.search(text):
             self._denied.add((match[1], match[2]))
-            if match[1] == "subscription" or client.asks(match[2]):
-                client.give_up_requests(exc)
-        elif _UNWELCOME.search(text) and self._connecting is not None:
+            to = None if match[1] == "subscription" else match[2]  # of answers, or of one request
+            client.give_up_requests(exc, subject=to)
+        elif _is_final(exc) and self._connecting is not None:
             self._connecting.cancel()
-        if not (self._last_error and _UNWELCOME.search(str(self._last_error).lower())):
+        if not (self._last_error and _is_final(self._last_error)):
             self._last_error = exc
         _log.debug("nats-py reported %s", type(exc).__name__)
 
@@ -224,6 +225,15 @@ class Link:
             await (await self.client()).publish(subject, body)
 
 
+def _is_unwelcome(exc: Exception) -> bool:
+    return _UNWELCOME.search(str(exc).lower()) is not None
+
+
+def _is_final(exc: Exception) -> bool:
+    """Whether another try to connect ends the same way."""
+    return _is_unwelcome(exc) or isinstance(exc, ssl.SSLCertVerificationError)
+
+
 def _succeeded(connecting: "asyncio.Future[None]") -> bool:
     return connecting.done() and not connecting.cancelled() and connecting.exception() is None
 
@@ -241,6 +251,10 @@ def _told(reason: Exception | None) -> str:
             return "nothing answers there"
         case ConnectionRefusedError():
             return "nothing listens there"
+        case ssl.SSLCertVerificationError():
+            return "its certificate is of no authority that we trust: name it by FLIGHTLOG_NATS_CA"
+        case ssl.SSLError():
+            return "no TLS: it may want a certificate of ours (FLIGHTLOG_NATS_CERT and _KEY)"
         case socket.gaierror():
             return "the host name is not known"
         case _:
