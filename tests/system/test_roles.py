@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 
 from flightlog import BlobMissing, Call, Decide, Log, LogCorrupt, RunTools, Session, Suspended
-from flightlog.bus.nats_bus import connect_bare
+from flightlog.bus.nats_bus import NatsBus, connect_bare, connect_bus
 from flightlog.bus.protocol import Message
 from flightlog.running import inbox
 from flightlog.running.inbox import Decision
+from flightlog.subscribing import letter as letters
+from flightlog.subscribing import standing
+from flightlog.subscribing.letter import Letter
 from flightlog.wire import subject as names
 from flightlog.wire.chunk import Blob
 from flightlog.wire.layout import BLOB_STREAM
@@ -24,7 +27,7 @@ from flightlog_recorder.access.role import OWN_PERMISSIONS, Role
 from tests import roled as roles
 from tests.conftest import MakeNats
 from tests.handmade import chain, tombstone
-from tests.projector.conftest import environment, spawn
+from tests.projector.conftest import Child, environment, spawn
 from tests.recorder.command import Command
 from tests.recorder.recorded import write
 from tests.roled import Roled
@@ -168,6 +171,62 @@ async def test_an_operator(roled: Roled, redis_url: str, tmp_path: Path) -> None
         await ran("import", "codex", str(ROLLOUT))
         await ran("verify", "--all")
         await ran("purge", session, "--why", "a test")
+        await look_after_subscribers(roled)
+
+
+def letter_about(session: str) -> Letter:
+    return Letter(
+        name="mailer",
+        session_id=session,
+        seq=1,
+        type="note",
+        stream="FLIGHTLOG_0",
+        sequence=1,
+        attempts=1,
+        reason="no such address",
+        ts="2026-05-06T14:23:01.123456Z",
+    )
+
+
+async def look_after_subscribers(roled: Roled) -> None:
+    async with await connect_bus(roled.url("fleet-operator")) as bus:
+        await letters.bury(bus, TENANT, letter_about(names.mint()))
+        assert [each.dead for each in await standing.standings(bus, TENANT)] == [1]
+        await letters.drop(bus, TENANT, "mailer")
+        await standing.remove(bus, TENANT, "mailer")
+
+
+async def test_a_subscriber(roled: Roled) -> None:
+    await roled.make_streams()
+    async with (
+        whole_work(roled, "subscriber"),
+        roled.log("acme-subscriber-mailer", tenant=TENANT) as log,
+        roled.log("acme-harness", tenant=TENANT) as harness,
+    ):
+        async with log.subscribe("mailer", types=["user_message"]) as mailer:
+            coming = aiter(mailer)
+            session = await begin(harness)
+            delivery = await anext(coming)
+            assert await log.payload(delivery.event)
+            await delivery.dead("no such address")
+            await hand_back(roled)
+            await roled.notice("fleet", TENANT, session)
+            again = await anext(coming)
+            assert again.id == delivery.id
+            await again.ack()
+        with pytest.raises(BlobMissing):
+            [_ async for _ in log.blob(session, Blob(digest="0" * 64, size=1, kind="bytes"))]
+        bus = log.bus
+        assert isinstance(bus, NatsBus)
+        for stream in standing.streams(bus):  # as when a purge is faster, or a replica lags
+            await bus.after(stream, ">", 1_000, leader=True)
+
+
+async def hand_back(roled: Roled) -> None:
+    """The operator has the dead letters delivered once more."""
+    async with roled.log("fleet-operator", tenant=TENANT) as operator:
+        async for letter in letters.letters(operator.bus, TENANT):
+            await letters.send_again(operator.bus, TENANT, letter)
 
 
 async def test_a_projector(roled: Roled, redis_url: str) -> None:
@@ -187,10 +246,10 @@ async def test_a_projector(roled: Roled, redis_url: str) -> None:
 
 
 @asynccontextmanager
-async def running(env: dict[str, str], module: str) -> AsyncGenerator[None]:
+async def running(env: dict[str, str], module: str) -> AsyncGenerator[Child]:
     service = await spawn(env, module=module)
     try:
-        yield
+        yield service
     finally:
         service.process.terminate()
         assert await service.process.wait() == 0
@@ -213,8 +272,14 @@ async def test_a_recorder(roled: Roled, redis_url: str) -> None:
         base = await keys.claim(log.bus, TENANT, "import", made_by="import")
         await write(log, base.id, chain(2, session=base.id), part="base")
         await damage(log)
-        async with running(env, "flightlog_recorder.service"):
-            await until(lambda: is_clean(log, buried), timeout=20)
+        async with running(env, "flightlog_recorder.service") as recorder:
+            await until(lambda: has_gone_round(recorder), timeout=20)
+        assert await is_clean(log, buried)
+
+
+async def has_gone_round(recorder: Child) -> bool:
+    _, text = await recorder.page("/metrics")
+    return "\nflightlog_recorder_rounds_total 0.0" not in text
 
 
 async def bury(roled: Roled, log: Log) -> str:
@@ -222,6 +287,7 @@ async def bury(roled: Roled, log: Log) -> str:
     session = await begin(log, "buried")
     await log.say(session, "hello")
     await roled.notice("fleet", TENANT, session)
+    await letters.bury(log.bus, TENANT, letter_about(session))
     live = names.log_subject(TENANT, session, "live")
     last = await log.bus.last(log.bus.layout.stream_of(session), live)
     assert last is not None

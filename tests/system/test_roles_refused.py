@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from flightlog import NotPermitted
-from flightlog.bus.nats_bus import NatsBus, connect_bare
+from flightlog.bus.nats_bus import NatsBus, connect_bare, connect_bus
+from flightlog.bus.notices import Notices
 from flightlog.bus.protocol import Outgoing
 from flightlog.running.inbox import Cancel
 from flightlog.wire import subject as names
@@ -13,7 +14,7 @@ from flightlog_recorder.access import accounts
 from flightlog_recorder.access.role import ROLES, SYSTEM_REQUEST, Role
 from tests import roled as roles
 from tests.conftest import MakeNats
-from tests.roled import Roled
+from tests.roled import PASSWORD, Roled
 
 FLEET = accounts.of_tenants("fleet", ["acme", "globex"], subscribers=["mailer"])
 SYSTEM = accounts.system()
@@ -53,12 +54,12 @@ ADMINISTERS = [
     "$JS.API.CONSUMER.CREATE.FLIGHTLOG_0.spy",
     "$JS.API.CONSUMER.CREATE.FLIGHTLOG_0.mailer@acme.>",
     "$JS.API.CONSUMER.DURABLE.CREATE.FLIGHTLOG_0.spy",
-    "$JS.API.CONSUMER.DELETE.FLIGHTLOG_0.projector",
     "$JS.API.CONSUMER.MSG.NEXT.FLIGHTLOG_0.spy",
     "$JS.ACK.FLIGHTLOG_0.spy.1.1.1.1.1",
     "$SYS.REQ.SERVER.PING.CONNZ",
 ]
 ROBS = [
+    "$JS.API.CONSUMER.DELETE.FLIGHTLOG_0.mailer@acme",
     "$JS.API.CONSUMER.MSG.NEXT.FLIGHTLOG_0.projector",
     "$JS.ACK.FLIGHTLOG_0.projector.1.1.1.1.1",
 ]
@@ -75,14 +76,14 @@ REFUSED: dict[Role, tuple[list[str], list[str]]] = {
         [*SPIES, *OVERHEARS],
     ),
     "projector": (
-        [*APPENDS_FOR_OTHERS, *DECISIONS, *WRITES, *PURGES, *MAKES, *ADMINISTERS],
+        [*APPENDS_FOR_OTHERS, *DECISIONS, *WRITES, *PURGES, *MAKES, *ADMINISTERS, ROBS[0]],
         [*SPIES, *OVERHEARS],
     ),
     "recorder": (
         [*DECISIONS, *MAKES, *ADMINISTERS, *ROBS, names.log_subject("acme", OTHER, "live")],
         [*SPIES, *OVERHEARS],
     ),
-    "operator": ([*ADMINISTERS, *ROBS, "$JS.API.STREAM.CREATE.MINE", SYSTEM_REQUEST], SPIES),
+    "operator": ([*ADMINISTERS, *ROBS[1:], "$JS.API.STREAM.CREATE.MINE", SYSTEM_REQUEST], SPIES),
     "doctor": (
         ["$SYS.REQ.SERVER.PING.CONNZ", "$SYS.REQ.SERVER.X.RELOAD", "$SYS.REQ.ACCOUNT.A.CONNZ"],
         [">", "$SYS.>", "_INBOX.>"],
@@ -146,3 +147,23 @@ async def test_a_harness_of_another_tenant_is_told_at_once_that_it_may_not_appen
         to = names.log_subject("globex", OTHER, "live")
         with pytest.raises(NotPermitted, match=to):
             await log.bus.append(to, [Outgoing(b"x", {})], expected=0, timeout=5)
+
+
+@pytest.mark.parametrize(
+    "missing",
+    ["$JS.API.CONSUMER.MSG.NEXT.FLIGHTLOG_0.projector", "$JS.ACK.FLIGHTLOG_0.projector.>"],
+)
+async def test_who_may_not_pull_or_acknowledge_is_told_and_does_not_wait_for_ever(
+    make_nats: MakeNats, missing: str
+) -> None:
+    allowed = f'permissions: {{ publish: {{ deny: ["{missing}"] }} }}'
+    server = make_nats(
+        access=f"authorization {{ users: [ {{ user: ann, password: {PASSWORD}, {allowed} }} ] }}"
+    )
+    async with await connect_bus(f"nats://ann:{PASSWORD}@127.0.0.1:{server.port}") as bus:
+        await bus.request(names.log_subject("acme", OTHER, "live"), b"x")
+        notices = Notices(bus, "FLIGHTLOG_0", "projector")
+        with pytest.raises(NotPermitted, match="publish to"):
+            for _ in range(5):
+                await notices.ack(await notices.fetch(10, timeout=2))
+        await notices.close()

@@ -11,7 +11,13 @@ from msgspec import Struct
 
 from flightlog.wire import layout
 from flightlog.wire import subject as names
-from flightlog.wire.layout import BLOB_STREAM, INBOX_STREAM, KEYS_STREAM, NOTICE_STREAM
+from flightlog.wire.layout import (
+    BLOB_STREAM,
+    DEAD_STREAM,
+    INBOX_STREAM,
+    KEYS_STREAM,
+    NOTICE_STREAM,
+)
 
 Role = Literal["harness", "subscriber", "projector", "recorder", "operator", "doctor"]
 
@@ -27,6 +33,7 @@ SYSTEM_REQUEST = "$SYS.REQ.SERVER.PING.VARZ"  # the one that shows `sync_always`
 OWN_PERMISSIONS = "$SYS.REQ.USER.INFO"
 EVERY_TENANT = "*"
 _API = "$JS.API"
+_SIDE = (INBOX_STREAM, NOTICE_STREAM, BLOB_STREAM, DEAD_STREAM)  # beside logs; purged with them
 
 
 class Permissions(Struct, frozen=True):
@@ -137,14 +144,17 @@ def _consumes(stream: str, durable: str, filter: str = "") -> list[str]:
 
 
 def _subscriber(scope: Scope) -> Permissions:
-    """Consumes its tenant's live events under its own name, and reads what it is told of."""
-    durable = f"{scope.subscription}@{scope.tenant}"
-    live = f"{scope.prefix}.*.{scope.tenant}.*.live"
+    """Consumes its tenant's live events and notices, and keeps dead letters, under its own name."""
+    at, tenant, name = scope.prefix, scope.tenant, scope.subscription
+    durable, letters = names.durable(tenant, name), f"{at}.dead.{tenant}.{name}.*.*"
+    filters = dict.fromkeys(scope.logs, names.live_filter(tenant, prefix=at))
+    filters |= {NOTICE_STREAM: f"{at}.notice.{tenant}.*", DEAD_STREAM: letters}
     return Permissions(
         publish=(
             *_always(),
-            *_api("DIRECT.GET", [*scope.logs, BLOB_STREAM]),
-            *(each for stream in scope.logs for each in _consumes(stream, durable, live)),
+            letters,
+            *_reads([*filters, BLOB_STREAM]),
+            *(each for stream, to in filters.items() for each in _consumes(stream, durable, to)),
         ),
         subscribe=(_answers(scope),),
     )
@@ -153,7 +163,7 @@ def _subscriber(scope: Scope) -> Permissions:
 def _recorder(scope: Scope) -> Permissions:
     """Verifies, finishes purges, gives up bases, clears what was taken; writes no live event."""
     at, tenant = scope.prefix, scope.tenant
-    purged = [*scope.logs, INBOX_STREAM, NOTICE_STREAM, BLOB_STREAM]
+    purged = [*scope.logs, *_SIDE]
     return Permissions(
         publish=(
             *_always(),
@@ -170,21 +180,23 @@ def _recorder(scope: Scope) -> Permissions:
 
 
 def _operator(scope: Scope) -> Permissions:
-    """Makes streams, decides, forks, imports, exports, purges, and looks whether all is well."""
+    """Makes streams, decides, forks, imports, purges, and looks after subscribers."""
     at, tenant = scope.prefix, scope.tenant
-    purged = [*scope.logs, INBOX_STREAM, NOTICE_STREAM, BLOB_STREAM]
-    streams = [*purged, KEYS_STREAM]
+    purged = [*scope.logs, *_SIDE]
+    consumed = [*scope.logs, NOTICE_STREAM, DEAD_STREAM]
     return Permissions(
         publish=(
             *_always(),
             *_stores(scope),
             f"{at}.inbox.{tenant}.*.*",
-            *_api("DIRECT.GET", [*scope.logs, BLOB_STREAM, KEYS_STREAM]),
-            *_api("STREAM.MSG.GET", streams),
-            *_api("STREAM.CREATE", streams),
-            *_api("STREAM.INFO", scope.logs),
+            f"{at}.dead.{tenant}.*.*.*",
+            *_api("DIRECT.GET", [*scope.logs, BLOB_STREAM, DEAD_STREAM, KEYS_STREAM]),
+            *_api("STREAM.MSG.GET", [*purged, KEYS_STREAM]),
+            *_api("STREAM.CREATE", [*purged, KEYS_STREAM]),
+            *_api("STREAM.INFO", [*scope.logs, DEAD_STREAM]),
             *_api("STREAM.PURGE", purged),
-            *_api("CONSUMER.LIST", scope.logs),
+            *_api("CONSUMER.LIST", consumed),
+            *(f"{_API}.CONSUMER.DELETE.{stream}.*" for stream in consumed),
         ),
         subscribe=(_answers(scope), f"{at}.*.{tenant}.*.live"),
     )

@@ -158,14 +158,19 @@ class Client(nats.aio.client.Client):
         await self._flush_pending(force_flush=True)
         await super()._send_ping(future)
 
-    def give_up_requests(self, exc: Exception, *, subject: str | None = None) -> None:
+    def give_up_requests(self, exc: Exception, *, subject: str | None = None) -> bool:
         """Fail what waits for an answer: it will not come, and nothing else would say so.
 
-        With a `subject`, in whatever case, only what was asked there.
+        With a `subject`, in whatever case, only what was asked there. False if nobody waits.
         """
-        for asked in list(self._asked.values()):
-            if subject is None or asked.subject.lower() == subject.lower():
-                give_up(asked.answer, exc)
+        waiting = [
+            asked
+            for asked in self._asked.values()
+            if subject is None or asked.subject.lower() == subject.lower()
+        ]
+        for asked in waiting:
+            give_up(asked.answer, exc)
+        return bool(waiting)
 
     def drop_transport(self) -> None:
         """Close the socket: nats-py leaves it open when it reconnects or fails to connect."""

@@ -123,14 +123,30 @@ class Link:
     def _on_error(self, client: Client, exc: Exception) -> None:
         text = str(exc).lower()
         if match := _VIOLATION.search(text):
-            self._denied.add((match[1], match[2]))
-            to = None if match[1] == "subscription" else match[2]  # of answers, or of one request
-            client.give_up_requests(exc, subject=to)
+            self._refused(client, match[1], match[2], exc)
         elif _is_final(exc) and self._connecting is not None:
             self._connecting.cancel()
         if not (self._last_error and _is_final(self._last_error)):
             self._last_error = exc
         _log.debug("nats-py reported %s", type(exc).__name__)
+
+    def _refused(self, client: Client, verb: str, subject: str, exc: Exception) -> None:
+        """Tell who waits for it, or, of what nobody waits for, the operator, once."""
+        is_new = (verb, subject) not in self._denied
+        self._denied.add((verb, subject))
+        of_all = verb == "subscription"  # perhaps that of the answers
+        if not client.give_up_requests(exc, subject=None if of_all else subject) and is_new:
+            _log.warning("NATS refused us a %s: %s", verb, subject)
+
+    def check_permitted(self, *prefixes: str) -> None:
+        """Raise `NotPermitted` if we were refused to publish to a subject that begins so.
+
+        For what is published without waiting for an answer.
+        """
+        for verb, subject in self._denied:
+            if verb == "publish" and subject.startswith(tuple(map(str.lower, prefixes))):
+                self._denied.discard((verb, subject))
+                raise NotPermitted(f"NATS refused to let us publish to {subject}")
 
     async def client(self) -> Client:
         """The live client; a closed one (any unexpected -ERR closes it) is replaced first."""

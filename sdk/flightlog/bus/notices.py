@@ -85,6 +85,8 @@ class Notices:
         self._asked_at = self._quiet = 0.0
         self._inbox = ""
         self._refusal = ""
+        self._pull = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{durable}"
+        self._acks = f"$JS.ACK.{stream}.{durable}."
 
     async def open(self) -> None:
         """Create the consumer unless it is there; one that others made is taken as it is.
@@ -119,7 +121,8 @@ class Notices:
     async def fetch(self, batch: int, timeout: float) -> list[Notice]:
         """Up to `batch` notices; as soon as there are any, none after `timeout` seconds.
 
-        Raises `BusUnavailable`. A pull that the broker forgot is made again within 3 s.
+        Raises `BusUnavailable`, and `NotPermitted` if pulls or acknowledgements are refused. A pull
+        that the broker forgot is made again within 3 s.
         """
         deadline = time.monotonic() + timeout
         while not self._arrived and (left := deadline - time.monotonic()) > 0:
@@ -194,6 +197,7 @@ class Notices:
             self._quiet += timeout
 
     async def _keep_asking(self) -> None:
+        self._bus.check_permitted(self._pull, self._acks)
         client = await self._bus.client()
         now = time.monotonic()
         if self._refusal:
@@ -219,9 +223,8 @@ class Notices:
             "expires": int(_PULL_LIFE * _NANOSECONDS),
             "idle_heartbeat": int(_HEARTBEAT * _NANOSECONDS),
         }
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self.stream}.{self.durable}"
         try:
-            await client.publish(subject, json.dumps(request).encode(), reply=self._inbox)
+            await client.publish(self._pull, json.dumps(request).encode(), reply=self._inbox)
         except (nats.errors.Error, OSError) as exc:
             raise BusUnavailable(self._bus.where, type(exc).__name__) from exc
         self._wanted, self._asked_at = self._wish.batch, time.monotonic()
