@@ -169,10 +169,11 @@ def _recorder(scope: Scope) -> Permissions:
             *_always(),
             f"{at}.*.{tenant}.*.base",
             f"$KV.{names.KEYS_BUCKET}.{tenant}.*",
-            *_api("DIRECT.GET", [*scope.logs, INBOX_STREAM, BLOB_STREAM, KEYS_STREAM]),
+            *_api("DIRECT.GET", [*scope.logs, INBOX_STREAM, BLOB_STREAM, DEAD_STREAM, KEYS_STREAM]),
             *_api("STREAM.MSG.GET", purged),
-            *_api("STREAM.INFO", [*scope.logs, BLOB_STREAM]),
+            *_api("STREAM.INFO", [*scope.logs, BLOB_STREAM, DEAD_STREAM]),
             *_api("STREAM.PURGE", purged),
+            *_api("CONSUMER.LIST", [*scope.logs, NOTICE_STREAM, DEAD_STREAM]),
         ),
         subscribe=(_answers(scope),),
         deny=_inbox_is_no_slot(scope),
@@ -198,7 +199,7 @@ def _operator(scope: Scope) -> Permissions:
             *_api("CONSUMER.LIST", consumed),
             *(f"{_API}.CONSUMER.DELETE.{stream}.*" for stream in consumed),
         ),
-        subscribe=(_answers(scope), f"{at}.*.{tenant}.*.live"),
+        subscribe=(_answers(scope), f"{at}.*.{tenant}.*.live", f"{at}.progress.{tenant}.*"),
     )
 
 
