@@ -226,6 +226,15 @@ def test_tokens_that_no_answer_in_the_file_used_are_those_of_a_side_call() -> No
     assert imported.report.usage.output_tokens == 22
 
 
+def test_a_fork_that_repeats_its_parents_counts_counts_each_token_once() -> None:
+    tokens = Tokens()
+    parent = [{"total_token_usage": {"input_tokens": n, "output_tokens": n}} for n in (10, 30)]
+    own = {"total_token_usage": {"input_tokens": 45, "output_tokens": 45}}
+    counts = [*parent, *parent[1:], parent[-1], own, own]
+    used = [found["output_tokens"] for each in counts if (found := tokens.take(each))]
+    assert used == [10, 20, 15]
+
+
 def test_totals_that_fall_begin_anew() -> None:
     tokens = Tokens()
     assert tokens.take({"total_token_usage": {"input_tokens": 100, "output_tokens": 9}})

@@ -182,6 +182,12 @@ async def test_what_lies_in_a_blob_is_loaded_on_demand(log: Log, client: Client)
     assert len((await client.get(f"/api/sessions/{session.id}/events/2")).body) < 20_000
     whole = await client.get(f"/api/sessions/{session.id}/events/2/text?path=%5B%22content%22%5D")
     assert whole.body.decode() == text
+    async with log.session(key="k") as session:
+        await session.user_message("straw " * 4_000_000 + "needle")
+    find = f"/api/sessions/{session.id}/find?what=words&from=1"
+    assert (await client.get(f"{find}&words=many+words")).json == {"seq": 2, "why": None}
+    missed = (await client.get(f"{find}&words=needle")).json
+    assert (missed["seq"], "too large" in missed["why"]) == (None, True)
 
 
 async def test_places_are_found_by_what_is_there(log: Log, client: Client) -> None:

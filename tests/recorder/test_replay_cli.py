@@ -161,6 +161,26 @@ async def test_a_request_that_lies_in_blobs_is_made_whole(
     assert (bare.code, bare.out, "has no blob" in bare.err) == (1, "", True)
 
 
+async def test_words_in_a_blob_are_found_and_shown(
+    servers: Servers, log: Log, tmp_path: Path
+) -> None:
+    async with log.session() as session:
+        await session.user_message("hay\n" * 100_000 + "needle")
+        await session.user_message("straw\n" * 4_000_000 + "needle")
+    command = flightlog(servers)
+    ran = await command("replay", session.id, "--grep", "needle$", "--json")
+    assert [each["seq"] for each in ran.lines] == [2]
+    assert "not searched: the blobs of 1 event" in ran.err
+    assert "hay" in (await command("replay", session.id, "--diff", "1..2")).out.split("->")[0]
+    file = tmp_path / "s.jsonl"
+    await command("export", session.id, "--out", str(file))
+    copy = await Command(NOWHERE)("replay", "--file", str(file), "--grep", "needle$", "--json")
+    assert [each["seq"] for each in copy.lines] == [2]
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:4]))
+    bare = await Command(NOWHERE)("replay", "--file", str(file), "--grep", "needle$", "--json")
+    assert (bare.lines, "not searched: the blobs of 2 events" in bare.err) == ([], True)
+
+
 async def test_a_request_that_the_log_does_not_prove_is_a_problem(
     servers: Servers, log: Log
 ) -> None:

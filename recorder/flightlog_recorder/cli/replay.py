@@ -19,6 +19,7 @@ from flightlog_recorder.replay.choice import Choice, Chooser, pattern
 from flightlog_recorder.replay.exported import FileSource
 from flightlog_recorder.replay.source import LiveSource
 from flightlog_recorder.replay.tape import NotThere, Tape
+from flightlog_recorder.replay.words import Words, near
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,10 +203,14 @@ async def _list(where: Target, asked: Asked, choice: Choice) -> Exit:
 async def _chosen(found: Tape, asked: Asked, choice: Choice) -> AsyncIterator[Event]:
     """The events that are wanted; with --tool the earlier calls are read too, for their names."""
     chooser, first = Chooser(choice), asked.since or 1
+    words = Words(choice.words, found.whole) if choice.words else None
     after = 0 if choice.tools else first - 1
     async for event in found.events(after=after, until=asked.until):
-        if chooser.takes(event) and event.seq >= first:
+        wanted = chooser.takes(event) and event.seq >= first
+        if wanted and (words is None or await words.found(event)):
             yield event
+    if words is not None and words.told is not None:
+        note(words.told)
 
 
 async def _diff(where: Target, asked: Asked, between: tuple[int, int]) -> Exit:
@@ -215,8 +220,11 @@ async def _diff(where: Target, asked: Asked, between: tuple[int, int]) -> Exit:
         before = await found.state(between[0])
         after = await found.state(between[1])
         events = [each async for each in found.events(after=between[0], until=between[1])]
-        show = replayed.show_diff_json if asked.json else replayed.show_diff
-        show(found, events, before.state, after.state)
+        if asked.json:
+            replayed.show_diff_json(found, events, before.state, after.state)
+        else:
+            carried = await near(events[0], found.whole) if len(events) == 1 else None
+            replayed.show_diff(found, events, before.state, after.state, carried=carried)
         return _exit(found)
 
 

@@ -90,9 +90,14 @@ def show_event(event: Event) -> None:
 
 
 def show_diff(
-    tape: Tape, events: Sequence[Event], before: SessionState, after: SessionState
+    tape: Tape,
+    events: Sequence[Event],
+    before: SessionState,
+    after: SessionState,
+    *,
+    carried: msgspec.Raw | None,
 ) -> None:
-    """The events, then what they changed; one event with all that it carries."""
+    """The events, then what they changed; that of a single one with all that it carries."""
     say(
         (tape.session, "bold"),
         f"  {number(before.seq)}..{number(after.seq)} of {number(tape.last)}",
@@ -102,8 +107,8 @@ def show_diff(
         show_event(event)
     if (left := len(events) - LISTED) > 0:
         say((f"        and {plural(left, 'more event')}", "dim"))
-    if len(events) == 1:
-        show_lines(strip.payload(events[0], most=40), indent=" " * 8)
+    if carried is not None:
+        show_lines(strip.payload(carried, most=40), indent=" " * 8)
     say("")
     say((printable(f"{summary.headline(before)}  ->  {summary.headline(after)}"), "bold"))
     show_lines(strip.changes(picture.changes(before, after)))

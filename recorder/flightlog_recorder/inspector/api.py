@@ -19,6 +19,7 @@ from flightlog_recorder.inspector.asked import BadRequest, answer
 from flightlog_recorder.inspector.desk import Desk
 from flightlog_recorder.replay import choice, effects, picture, request, summary
 from flightlog_recorder.replay.tape import Test
+from flightlog_recorder.replay.words import Words
 
 PAGE = 100  # sessions
 MOST_ROWS = 500  # events of one window
@@ -173,11 +174,12 @@ class Api:
         """The next, or last, event that is asked for, as seen from an event; null without one."""
         session, query = asked.session(http), http.query_params
         start = asked.number(query, "from", 0, least=0, most=asked.MOST_SEQ)
-        test = _test(query.get("what", ""), query.get("words", ""))
+        words = Words(_literally(query.get("words", "")), self._log.whole)
+        test = _test(query.get("what", ""), query.get("words", ""), words)
         async with self._desk.tape(session) as tape:
             await tape.grow()
             search = tape.previous if query.get("back") else tape.next
-            return answer({"seq": await search(start, test)})
+            return answer({"seq": await search(start, test), "why": words.told})
 
     async def effects(self, http: Request) -> Response:
         """What was done outside behind an event: no fork undoes it."""
@@ -220,7 +222,12 @@ def _cursor(text: str | None) -> Cursor | None:
     return Cursor(int(activity), session)
 
 
-def _test(what: str, words: str) -> Test:
+def _literally(words: str) -> re.Pattern[str]:
+    """The words as a pattern; one of the asker's own could run for ever."""
+    return re.compile(re.escape(words), re.IGNORECASE)
+
+
+def _test(what: str, asked_for: str, words: Words) -> Test:
     match what:
         case "error":
             return choice.is_error
@@ -228,8 +235,7 @@ def _test(what: str, words: str) -> Test:
             return choice.is_tool_call
         case "turn":
             return lambda event: event.type in timeline.TURNS
-        case "words" if 0 < len(words) <= MOST_WORDS:
-            wanted = re.compile(re.escape(words), re.IGNORECASE)  # a pattern could run for ever
-            return lambda event: choice.holds(event, wanted)
+        case "words" if 0 < len(asked_for) <= MOST_WORDS:
+            return words.found
         case _:
             raise BadRequest("what is error, tool, turn, or words with some words")

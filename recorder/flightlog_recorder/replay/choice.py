@@ -4,9 +4,8 @@ import re
 
 from msgspec import Struct
 
-from flightlog.errors import InvalidEvent, InvalidValue
+from flightlog.errors import InvalidValue
 from flightlog.event import Event
-from flightlog.wire import carry
 from flightlog.wire import payload as payloads
 from flightlog.wire.payload import ToolCall, ToolResult
 
@@ -45,15 +44,13 @@ class Chooser:
         self._names: dict[CallKey, str] = {}
 
     def takes(self, event: Event) -> bool:
-        """Whether the event is wanted."""
+        """Whether the event is wanted, its words apart: `words.Words` looks for these."""
         choice = self._choice
         if choice.tools and not self._is_of(event, choice.tools):
             return False
         if choice.types and event.type not in choice.types:
             return False
-        if choice.errors and not is_error(event):
-            return False
-        return choice.words is None or holds(event, choice.words)
+        return is_error(event) or not choice.errors
 
     def _is_of(self, event: Event, tools: frozenset[str]) -> bool:
         match payloads.decode(event.type, event.raw):
@@ -98,32 +95,3 @@ def is_error(event: Event) -> bool:
 def is_tool_call(event: Event) -> bool:
     """Whether a tool is about to run."""
     return event.type == "tool_call"
-
-
-def holds(event: Event, words: re.Pattern[str]) -> bool:
-    """Whether a text or key in the payload, or the type, has the words in it."""
-    if words.search(event.type):
-        return True
-    try:
-        value = carry.unpack(event.raw)
-    except InvalidEvent:
-        return words.search(event.body.decode("utf-8", "replace")) is not None
-    return any(words.search(text) for text in _texts(value))
-
-
-def _texts(value: object) -> list[str]:
-    found: list[str] = []
-    waiting = [value]
-    while waiting:
-        match waiting.pop():
-            case str() as text:
-                found.append(text)
-            case dict() as fields:
-                waiting += [*fields, *fields.values()]
-            case list() as items:
-                waiting += items
-            case None:
-                pass
-            case other:
-                found.append(str(other))
-    return found

@@ -5,6 +5,7 @@ import re
 from collections.abc import Coroutine
 from typing import Any
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from flightlog import FlightlogError
@@ -26,6 +27,7 @@ from flightlog_recorder.replay.stepper import Ask, Find, Go, Last, Pane, Quit, V
 from flightlog_recorder.replay.strip import Strip
 from flightlog_recorder.replay.tape import NotThere, Tape, Test
 from flightlog_recorder.replay.terminal import RESIZED, Terminal
+from flightlog_recorder.replay.words import Words, near
 
 BUSY_SECONDS = 0.15  # until it is said that something takes its time
 STOPS = frozenset({"esc", "q", "ctrl-c"})
@@ -96,11 +98,12 @@ class _Player:
         return stepper.arrived(view, min(seq, self._tape.last), self._tape.last)
 
     async def _find(self, view: View, ask: Find) -> View:
-        test = _test(ask)
+        words = Words(re.compile(ask.words, re.IGNORECASE), self._tape.whole)
         search = self._tape.next if ask.forward else self._tape.previous
-        found = await search(view.seq, test)
+        found = await search(view.seq, _test(ask, words))
         if found is None:
-            return stepper.missed(replace(view, last=self._tape.last), stepper.nothing(ask))
+            why = " · ".join(filter(None, (stepper.nothing(ask), words.told)))
+            return stepper.missed(replace(view, last=self._tape.last), why)
         return await self._go(view, found)
 
     async def _patiently(self, view: View, work: Coroutine[Any, Any, Any]) -> Any:
@@ -157,12 +160,14 @@ class _Player:
             case "help":
                 return screen.help_lines()
             case "event":
-                return _event(await tape.event(seq), await tape.event(seq - 1) if seq > 1 else None)
+                before = await tape.event(seq - 1) if seq > 1 else None
+                event = await tape.event(seq)
+                return _event(event, before, await near(event, tape.whole))
             case "state":
                 return _state((await tape.state(seq)).state)
             case "diff":
-                before, after = await tape.state(seq - 1), await tape.state(seq)
-                return strip.changes(picture.changes(before.state, after.state))
+                was, after = await tape.state(seq - 1), await tape.state(seq)
+                return strip.changes(picture.changes(was.state, after.state))
             case "request":
                 return await self._request(seq)
             case "effects":
@@ -177,22 +182,21 @@ class _Player:
         return [proof, Strip(""), *strip.value(found.request)]
 
 
-def _test(ask: Find) -> Test:
+def _test(ask: Find, words: Words) -> Test:
     match ask.target:
         case "error":
             return choice.is_error
         case "tool call":
             return choice.is_tool_call
         case "words":
-            words = re.compile(ask.words, re.IGNORECASE)
-            return lambda event: choice.holds(event, words)
+            return words.found
 
 
-def _event(event: Event, before: Event | None) -> list[Strip]:
+def _event(event: Event, before: Event | None, carried: Raw) -> list[Strip]:
     took = screen.passed(before, event)
     parent = f"answers {event.parent_seq}" if event.parent_seq is not None else ""
     head = "  ".join(part for part in (event.ts, took, parent, event.harness_version) if part)
-    return [Strip(head, "dim"), Strip(""), *strip.payload(event)]
+    return [Strip(head, "dim"), Strip(""), *strip.payload(carried)]
 
 
 def _state(state: SessionState) -> list[Strip]:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from flightlog.event import Event
 from flightlog_recorder.inspect.telling import tell
@@ -41,9 +41,9 @@ def value(found: Any, *, most: int = MOST) -> list[Strip]:
     return _most([Strip(line) for line in _tree(found, 0, "")], most)
 
 
-def payload(event: Event, *, most: int = MOST) -> list[Strip]:
-    """What the event carries, as stored."""
-    return value(opened(event.raw), most=most)
+def payload(raw: Raw, *, most: int = MOST) -> list[Strip]:
+    """What an event carries, marks unresolved."""
+    return value(opened(raw), most=most)
 
 
 def changes(found: Sequence[Change], *, most: int = MOST) -> list[Strip]:

@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 
 from msgspec import Raw, Struct
@@ -24,7 +24,7 @@ from flightlog_recorder.replay.source import (
 PLACES = 512  # states kept for jumps: in 1,000,000 events a jump then folds 4,000 at most
 PAGES = 8  # kept with their events and states, so that single steps fold nothing
 
-Test = Callable[[Event], bool]
+Test = Callable[[Event], bool | Awaitable[bool]]
 
 
 class NotThere(FlightlogError):
@@ -81,7 +81,11 @@ class Tape:
 
     async def payload(self, seq: int) -> Raw:
         """The event's payload, with what of it lies in blobs."""
-        return await self._source.payload(await self.event(seq))
+        return await self.whole(await self.event(seq))
+
+    async def whole(self, event: Event) -> Raw:
+        """An event's payload, with what of it lies in blobs."""
+        return await self._source.payload(event)
 
     async def events(self, *, after: int = 0, until: int | None = None) -> AsyncGenerator[Event]:
         """The events from `after` + 1 to `until`."""
@@ -105,7 +109,7 @@ class Tape:
         """The first event behind `seq` that passes the test."""
         async with aclosing(self.events(after=seq)) as events:
             async for event in events:
-                if test(event):
+                if await _passes(test, event):
                     return event.seq
         return None
 
@@ -115,7 +119,7 @@ class Tape:
         while until > 0:
             after, found = self._places.before(until - 1).head.seq, None
             async for event in self.events(after=after, until=until):
-                if test(event):
+                if await _passes(test, event):
                     found = event.seq
             if found is not None:
                 return found
@@ -176,6 +180,11 @@ class Tape:
             self._pages.clear()
             self.last = rewound.to
             raise
+
+
+async def _passes(test: Test, event: Event) -> bool:
+    found = test(event)
+    return found if isinstance(found, bool) else await found
 
 
 class _Page(Struct, frozen=True):

@@ -286,8 +286,8 @@ export class SessionView {
     say("searching");
     this.element.classList.add("busy");
     try {
-      const { seq } = await get(address(of(this.session, "find"), { what, words, from: this.list.at + 1, back: back ? "1" : "" }));
-      if (seq === null) toast(`nothing of that ${back ? "before" : "after"} here`);
+      const { seq, why } = await get(address(of(this.session, "find"), { what, words, from: this.list.at + 1, back: back ? "1" : "" }));
+      if (seq === null) toast([`nothing of that ${back ? "before" : "after"} here`, why].filter(Boolean).join("; "));
       else this.select(seq);
     } catch (error) {
       this.failed(error);
