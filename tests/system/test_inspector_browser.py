@@ -5,6 +5,7 @@ import shutil
 from collections.abc import AsyncIterator
 
 import pytest
+from msgspec.structs import replace
 from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
 
 import flightlog
@@ -108,6 +109,31 @@ async def test_sessions_are_filtered_and_opened(page: Page, log: Log) -> None:
     await options.click()
     await expect(page).to_have_url(re.compile(rf"/sessions/{ids[1]}"))
     await at(page, 9)
+
+
+async def test_costs_damage_and_the_family_are_shown(page: Page, log: Log) -> None:
+    assert log.store is not None
+    source = await talk(log, key="source")
+    fork = await log.fork(source, at=4, labels={"try": "2"})
+    for each in (source, fork):
+        await project(log, each)
+    row = await log.store.row(TENANT, source)
+    assert row is not None
+    await log.store.save_row(replace(row, cost=0.25, read_to=row.read_to + 1))
+    await log.store.note_damage(TENANT, source, "two events are gone")
+    await page.reload()
+    options = page.get_by_role("listbox", name="Sessions").get_by_role("option")
+    await expect(options).to_have_count(2)
+    await page.get_by_label("damaged").check()
+    await expect(options).to_have_count(1)
+    await expect(options).to_contain_text("$0.2500")
+    await opened(page, fork)
+    await page.keyboard.press("y")
+    tree = page.get_by_role("dialog")
+    await expect(tree).to_contain_text("forked at 4")
+    await expect(tree).to_contain_text("try=2")
+    await tree.get_by_role("link", name="source").click()
+    await expect(page).to_have_url(re.compile(rf"/sessions/{source}"))
 
 
 async def test_an_id_that_the_catalog_does_not_know_is_opened_all_the_same(
