@@ -10,6 +10,7 @@ from flightlog.wire import layout
 from flightlog_recorder.embedded import Servers
 from flightlog_recorder.provision import Wish, plan
 from tests.cluster import Cluster
+from tests.conftest import MakeNats
 from tests.recorder.command import Command, flightlog
 
 pytestmark = pytest.mark.timeout(60)  # every command is a process of its own
@@ -95,3 +96,18 @@ async def test_people_read_what_was_made(servers: Servers) -> None:
     ran = await flightlog(servers)("provision")
     assert "created    FLIGHTLOG_0" in ran.out
     assert "ready: 1 log stream, 1 replica" in ran.out
+
+
+async def test_accounts_are_printed_for_the_server_without_a_secret(make_nats: MakeNats) -> None:
+    command = Command({"FLIGHTLOG_TENANT": "acme"})
+    ran = await command("provision", "--print-accounts", "--subscriber", "mailer")
+    assert (ran.code, ran.err) == (0, "")
+    users = (
+        await command("provision", "--print-accounts", "--subscriber", "mailer", "--json")
+    ).json
+    assert {"acme-harness", "acme-subscriber-mailer", "acme-operator", "doctor"} <= users.keys()
+    passwords = [f"FLIGHTLOG_PASSWORD_{name.replace('-', '_')}: a-secret" for name in users]
+    server = make_nats(access="\n".join([*passwords, ran.out]))
+    url = f"nats://acme-operator:a-secret@127.0.0.1:{server.port}"
+    made = await Command({"FLIGHTLOG_NATS_URL": url, "FLIGHTLOG_TENANT": "acme"})("provision")
+    assert (made.code, made.err) == (0, "")
