@@ -113,8 +113,8 @@ async def test_a_window_deep_in_a_long_session_is_read_without_what_is_before_it
     other = await long(log, 3_000)
     page, read = log.bus.page, list[int]()
 
-    async def counted(stream: str, subject: str, start: int) -> Any:
-        found = await page(stream, subject, start)
+    async def counted(*asked: Any, **narrowed: Any) -> Any:
+        found = await page(*asked, **narrowed)
         read.append(len(found.messages))
         return found
 
