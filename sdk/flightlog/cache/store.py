@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Collection, Generator, Map
 from types import MappingProxyType
 from typing import Any
 
+import redis as redis_py
 import redis.asyncio as redis
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,6 +24,8 @@ _CONNECTIONS = 16
 _CHUNK = 500  # rows fetched at once
 _KEYS_SCANNED = 10_000  # sessions that a listing by key looks at, at most
 _ATTEMPTS = 16  # compare-and-set rounds; each lost one means that another replica got on
+# That redis-py tells its name costs 1 ms of a resume: it reads the metadata of its own package.
+_UNNAMED = ("driver_info",) if hasattr(redis_py, "DriverInfo") else ("lib_name", "lib_version")
 _CLUSTER_SCHEMES = {"redis+cluster://": "redis://", "rediss+cluster://": "rediss://"}
 
 
@@ -372,6 +375,7 @@ def _client(url: str, timeout: float) -> "redis.Redis | redis.RedisCluster":
         "socket_connect_timeout": timeout,
         # one more try gets over a pooled connection that a restart cut
         "retry": Retry(ExponentialWithJitterBackoff(base=0.02, cap=0.2), 1),
+        **dict.fromkeys(_UNNAMED),
     }
     for scheme, plain in _CLUSTER_SCHEMES.items():
         if url.startswith(scheme):
