@@ -125,7 +125,14 @@ def _filled_items(item: Any, content_of: ContentOf) -> list[Any]:
             found = _blob(item)
         case _:
             found = None
-    return [_filled(item, content_of)] if found is None else _items(content_of(found))
+    return [_filled(item, content_of)] if found is None else _listed(content_of(found))
+
+
+def _listed(content: bytes) -> list[Any]:
+    try:
+        return _items(content)
+    except _UNREADABLE:  # of another author: shown as it is
+        return [Raw(content)]
 
 
 def _filled_text(text: str, content_of: ContentOf) -> str:

@@ -22,11 +22,13 @@ from flightlog.wire.chunk import Blob, Kind
 _HEAD = 256  # characters in which a data URL says what it holds, or a text what it is about
 _MOST_BYTES = 6  # of a character in JSON
 
+_TOP = ""  # in place of the key of a value that is held by no other
 # Texts under these keys are ids, names and kinds.
 _STRUCTURE = frozenset(
     {"call_id", "finish_reason", "id", "media_type", "model", "name", "object", "role"}
     | {"signature", "stop", "stop_reason", "tool_call_id", "tool_use_id", "type"}
 )
+_LEFT_OUT_IF_BLANK = frozenset({_TOP, "content", "refusal", "text"})
 _URLS = frozenset({"image_url", "url"})  # views look for what a data URL there holds
 # Values under these keys are looked into.
 _LOOKED_INTO = frozenset(
@@ -35,7 +37,6 @@ _LOOKED_INTO = frozenset(
     | _STRUCTURE
 )
 
-_TOP = ""  # in place of the key of a value that is held by no other
 _GONE = object()  # in the place of an item that left together with the one before it
 _UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError, OverflowError)
 _encode = msgspec.json.Encoder().encode
@@ -120,7 +121,7 @@ def _head(text: str, name: str | None, holder: Any) -> str | None:
         return None
     if name == "arguments":
         return _head_of_arguments(text)
-    if not text.strip():
+    if name in _LEFT_OUT_IF_BLANK and not text.strip():
         is_left_out = name == _TOP or (name == "text" and holder.get("type") == "text")
         return text[:1] if is_left_out and text else None
     if not text.startswith("data:"):

@@ -1,13 +1,14 @@
 """Blobs around a session's events: stored before them, at hand while the context needs them."""
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from msgspec import UNSET, Raw
 from msgspec.structs import replace
 
 from flightlog.blobs import held
-from flightlog.blobs.blob import Blobs
+from flightlog.blobs.blob import AT_ONCE, Blobs
 from flightlog.blobs.held import NOTHING, Held
 from flightlog.blobs.spill import SPILLS, Limits, Spilled, spill, spills
 from flightlog.errors import BlobCorrupt, BlobMissing
@@ -17,6 +18,8 @@ from flightlog.state import SessionState
 from flightlog.wire import carry
 from flightlog.wire.chunk import Blob
 from flightlog.writing.draft import Draft
+
+T = TypeVar("T")
 
 _SHORTENS = frozenset({"compact", "model_request"})  # events that may drop some of the context
 
@@ -58,19 +61,18 @@ class Holding:
         if state.blobs is UNSET:
             return state
         known = NOTHING if state.held is UNSET else state.held
-        contents, damaged = dict[str, bytes](), dict[str, str]()
-        for blob in needed(state):
-            if blob.digest in contents:
-                continue
-            if (content := known.contents.get(blob.digest)) is not None:
-                contents[blob.digest] = content
-                continue
+        wanted = {blob.digest: blob for blob in needed(state)}
+        contents, damaged = known.kept(set(wanted)).contents, dict[str, str]()
+
+        async def read(blob: Blob) -> None:
             try:
                 contents[blob.digest] = await self.blobs.read(blob)
             except BlobMissing:
-                continue
+                pass
             except BlobCorrupt as exc:
                 damaged[blob.digest] = exc.why
+
+        await _few_at_once(read, [blob for name, blob in wanted.items() if name not in contents])
         return replace(state, held=Held(contents, damaged))
 
     async def whole(self, raw: Raw, known: Held = NOTHING) -> Raw:
@@ -95,9 +97,13 @@ async def stow(blobs: Blobs, draft: Draft, limits: Limits = SPILLS) -> tuple[Dra
         return draft, []
     cut = replace(limits, chunk=blobs.chunk_size)
     payload, spilled = spill(draft.type, draft.payload, cut)
-    for each in spilled:
-        await blobs.store(each.blob, each.content)
+    await _few_at_once(lambda each: blobs.store(each.blob, each.content), spilled)
     return replace(draft, payload=payload), spilled
+
+
+async def _few_at_once(work: Callable[[T], Awaitable[None]], items: Sequence[T]) -> None:
+    for at in range(0, len(items), AT_ONCE):
+        await asyncio.gather(*map(work, items[at : at + AT_ONCE]))
 
 
 def needed(state: SessionState) -> Iterator[Blob]:
