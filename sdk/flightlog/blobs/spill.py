@@ -126,9 +126,11 @@ class _Field:
                 return held.text_of(found) is not None or _are_blocks(found)
 
     def _may_leave(self) -> bool:
-        """Whether nothing looks inside, nothing in it is a reference, and it is no text."""
+        """Whether it has parts, nothing looks at these, and nothing in it is a reference."""
         found = self.value[0] if self.value else None
-        if held.text_of(found) is not None or held.references(self.original):
+        if not isinstance(found, dict | list) or held.text_of(found) is not None:
+            return False
+        if held.references(self.original):
             return False
         is_marked = isinstance(found, dict) and carry.MARK in found
         return is_marked or not self._is_looked_into()
