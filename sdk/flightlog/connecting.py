@@ -24,7 +24,7 @@ async def connect(
     tenant: str | None = None,
     redact: Redact | None = None,
     provision: bool | None = None,
-    prefix: str = names.PREFIX,
+    prefix: str | None = None,
     timeout: float = CONNECT_TIMEOUT,
     blob_threshold: int = THRESHOLD,
 ) -> AsyncGenerator[Log]:
@@ -44,6 +44,7 @@ async def connect(
     told = tenant if tenant is not None else os.environ.get("FLIGHTLOG_TENANT") or "default"
     tenant = names.token("tenant", told)
     where = access.resolve(nats)
+    prefix = prefix or os.environ.get("FLIGHTLOG_SUBJECT_PREFIX") or names.PREFIX
     store = Store.connect(redis) if redis else None
     bus = await connect_bus(where, timeout=timeout, prefix=prefix, provision=provision, echo=False)
     limits = Limits(blob_threshold, min(LEAST, blob_threshold // 4))

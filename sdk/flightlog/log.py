@@ -1,7 +1,6 @@
 """The log of one tenant: where sessions are opened, read, listed and spoken to."""
 
 import asyncio
-import os
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -15,8 +14,8 @@ from typing import Any
 
 from msgspec import Raw
 
+from flightlog import environment, usage
 from flightlog import fork as forking
-from flightlog import usage
 from flightlog.blobs.blob import Blobs
 from flightlog.blobs.spill import SPILLS, Limits
 from flightlog.bus.link import Heard
@@ -94,8 +93,9 @@ class Log:
         """Start or resume a session and own it until the block is left.
 
         `key` is any text and stands for one session for ever; `id` opens an existing one and never
-        creates; neither takes `FLIGHTLOG_SESSION_KEY`, else a new session. Opening appends one
-        event, which fences every older writer; with `on_live="refuse"` a live one raises
+        creates; neither takes `FLIGHTLOG_SESSION_KEY`, else a new session. `labels` are added to
+        those of `FLIGHTLOG_LABELS` (`name=value,name=value`) and come before them. Opening appends
+        one event, which fences every older writer; with `on_live="refuse"` a live one raises
         `SessionLive` instead. `tools` declares policies by name. `compatible` are the other
         versions of this harness whose sessions it can resume: any further one raises
         `VersionRefused`.
@@ -109,13 +109,13 @@ class Log:
         retry), `LogCorrupt`, `BusUnavailable`.
         """
         if key is None and id is None:
-            key = os.environ.get("FLIGHTLOG_SESSION_KEY") or None
+            key = environment.session_key()
         wanted = Wanted(
             tenant=self.tenant,
             id="",
             made_by=None,
             key=key,
-            labels=dict(labels or {}),
+            labels=environment.labels() | dict(labels or {}),
             policies=policies_of(tools),
             harness_version=harness_version,
             reopen=reopen,

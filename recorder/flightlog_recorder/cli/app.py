@@ -24,6 +24,7 @@ from flightlog_recorder.cli import (
 
 # Loaded when asked for: they bring their own weight, and may be left out of an installation.
 LAZY = {
+    "run": "flightlog_recorder.cli.run",
     "replay": "flightlog_recorder.cli.replay",
     "inspect": "flightlog_recorder.cli.inspect",
     "subscribe": "flightlog_recorder.cli.subscribe",
@@ -54,7 +55,8 @@ def _is_there(name: str) -> bool:
 def _load(name: str) -> Any:
     """The module's `command`, a function with typer's annotations."""
     alone = typer.Typer(add_completion=False)
-    alone.command(name)(importlib.import_module(LAZY[name]).command)
+    module = importlib.import_module(LAZY[name])
+    alone.command(name, context_settings=getattr(module, "SETTINGS", None))(module.command)
     return typer.main.get_command(alone)
 
 

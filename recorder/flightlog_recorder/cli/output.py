@@ -21,6 +21,7 @@ from flightlog import (
     InvalidValue,
     LayoutRefused,
     NotPermitted,
+    SessionLive,
     StoreUnavailable,
 )
 
@@ -57,7 +58,7 @@ def exit_code(error: FlightlogError) -> Exit:
             | StoreUnavailable()
         ):
             return Exit.NO_BUS
-        case Fenced():
+        case Fenced() | SessionLive():
             return Exit.FENCED
         case _:
             return Exit.PROBLEM

@@ -14,6 +14,7 @@ from flightlog.bus import access
 from flightlog.bus.access import NatsAccess
 from flightlog.bus.nats_bus import NatsBus
 from flightlog.wire import subject as names
+from flightlog.wire.carry import Redact
 from flightlog_recorder.cli.output import Exit, Usage, exit_code, mute, note
 from flightlog_recorder.defect import place
 
@@ -42,7 +43,9 @@ class Target:
     prefix: str
 
     @asynccontextmanager
-    async def log(self, *, provision: bool | None = False) -> AsyncGenerator[Log]:
+    async def log(
+        self, *, provision: bool | None = False, redact: Redact | None = None
+    ) -> AsyncGenerator[Log]:
         """A connection to the tenant's log; looking at it never makes a stream."""
         async with connect(
             nats=self.nats,
@@ -50,6 +53,7 @@ class Target:
             tenant=self.tenant,
             prefix=self.prefix,
             provision=provision,
+            redact=redact,
         ) as log:
             yield log
 
@@ -87,7 +91,7 @@ def of(context: typer.Context) -> Target:
     return found
 
 
-def run(work: Coroutine[Any, Any, Exit | None]) -> NoReturn:
+def run(work: Coroutine[Any, Any, int | None]) -> NoReturn:
     """Run a command to its exit code; whatever goes wrong is one line on stderr."""
     try:
         code = asyncio.run(work)

@@ -32,7 +32,7 @@ def guard(parent: int, command: Sequence[str]) -> int:
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr,
         close_fds=False,
-        preexec_fn=_die_with_guard(os.getpid()),  # noqa: PLW1509  one thread only
+        preexec_fn=ending_with(os.getpid(), signal.SIGKILL),  # noqa: PLW1509  one thread only
     )
     _tell_parent(f"{program.pid}\n")
     while program.poll() is None:
@@ -86,18 +86,18 @@ def _put_down(program: subprocess.Popen[bytes]) -> None:
     program.kill()
 
 
-def _die_with_guard(pid: int) -> Callable[[], None] | None:
-    """What the program does before it starts, so that killing the guard kills it too (Linux).
+def ending_with(parent: int, number: int) -> Callable[[], None] | None:
+    """What a program does before it starts, to get a signal when its parent dies (Linux).
 
-    The kernel ties this to the thread that forked: safe here, since the guard has but one.
+    The kernel ties this to the thread that forked: it must be one that lives as long as the parent.
     """
     if sys.platform != "linux":
         return None
     prctl = ctypes.CDLL(None, use_errno=True).prctl
 
     def before_exec() -> None:
-        prctl(LINUX_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != pid:
+        prctl(LINUX_PR_SET_PDEATHSIG, number)
+        if os.getppid() != parent:
             os._exit(1)
 
     return before_exec

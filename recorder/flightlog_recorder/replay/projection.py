@@ -1,13 +1,11 @@
 """A projection that is named on the command line, and one run of it over a session's events."""
 
-import importlib
-import sys
-from pathlib import Path
 from typing import Any
 
 from flightlog import FlightlogError, InvalidValue, Projection
 from flightlog.event import Event
 from flightlog.snapshot import SESSION
+from flightlog_recorder import named
 
 BUILT_IN = "session"  # names the SDK's own projection, in place of MODULE:NAME
 
@@ -29,16 +27,14 @@ def load(name: str) -> AnyProjection:
     """
     if name == BUILT_IN:
         return SESSION
-    module, _, attribute = name.partition(":")
-    if not (module and attribute):
-        raise InvalidValue("a projection", f"name it as MODULE:NAME, or {BUILT_IN}")
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)
     try:
-        found = getattr(importlib.import_module(module), attribute)
+        found = named.load(name, what="a projection")
         made = found() if isinstance(found, type) else found
-    except Exception as exc:  # whatever a harness' module raises when it is imported
-        raise BadProjection(name, f"it cannot be loaded ({type(exc).__name__})") from exc
+    except InvalidValue:
+        raise InvalidValue("a projection", f"name it as MODULE:NAME, or {BUILT_IN}") from None
+    except Exception as exc:  # whatever a harness' class raises when it is made
+        why = exc.why if isinstance(exc, named.BadName) else type(exc).__name__
+        raise BadProjection(name, f"it cannot be loaded ({why})") from exc
     for part in ("initial", "apply", "encode", "decode"):
         if not callable(getattr(made, part, None)):
             raise BadProjection(name, f"it has no {part}()")

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from msgspec import Raw, Struct
 
-from flightlog import clock
+from flightlog import clock, environment
 from flightlog.bus.protocol import Bus
 from flightlog.errors import (
     BusUnavailable,
@@ -190,7 +190,7 @@ async def own(
     After a conflict the new tail decides: another takeover in it means `Fenced` (two resumers never
     take turns), anything else is folded in and tried again.
     """
-    writer_id = f"{clock.bits(128):032x}"
+    writer_id = environment.writer_id()
     while True:
         journal.state = folded.state
         if folded.state.status in ENDED and not wanted.reopen:
@@ -213,7 +213,9 @@ async def own(
 
 def _check_version(wanted: Wanted, state: SessionState) -> None:
     found = state.harness_version
-    if wanted.compatible is None or found in (None, wanted.harness_version, *wanted.compatible):
+    if not found or wanted.compatible is None:
+        return  # who says no version, as `flightlog run`, has written nothing in its form
+    if found in (wanted.harness_version, *wanted.compatible):
         return
     known = ", ".join(sorted({wanted.harness_version, *wanted.compatible}))
     raise VersionRefused(wanted.id, f"harness version {found}", known)
