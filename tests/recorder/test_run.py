@@ -1,6 +1,7 @@
 """`flightlog run`: real programs, real signals, and what the session says of them afterwards."""
 
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -78,6 +79,18 @@ async def test_a_program_finds_its_session_its_labels_and_its_servers_in_the_env
     assert found["FLIGHTLOG_NATS_URL"] == servers.nats_url
     assert found["FLIGHTLOG_REDIS_URL"] == servers.redis_url
     assert found["FLIGHTLOG_TENANT"] == "other"
+
+
+async def test_a_nats_context_of_the_command_line_is_the_programs_too(
+    servers: Servers, log: Log, tmp_path: Path
+) -> None:
+    contexts = tmp_path / "nats" / "context"
+    contexts.mkdir(parents=True)
+    (contexts / "prod.json").write_text(json.dumps({"url": servers.nats_url}))
+    elsewhere = {"FLIGHTLOG_NATS_URL": "nats://127.0.0.1:1", "FLIGHTLOG_TENANT": TENANT}
+    run = Command({**elsewhere, "XDG_CONFIG_HOME": str(tmp_path)})
+    ran = await run("--nats-context", "prod", *RUN, *AGENT, "ends")
+    assert (ran.code, await status(log)) == (0, ("completed", None)), ran.err
 
 
 async def test_labels_of_the_run_are_those_of_the_session(run: Command, log: Log) -> None:

@@ -106,9 +106,16 @@ def told(job: Job) -> dict[str, str]:
 
 def _connection(context: typer.Context) -> dict[str, str]:
     """The options before the command, under the names that the program reads."""
-    given = context.parent.params if context.parent is not None else {}
-    told = {name: given[option] for option, name in CONNECTION.items() if given.get(option)}
-    if access.CONTEXT in told:  # it comes before what the environment says, for us and so for it
-        others = dict.fromkeys(access.VARIABLES - {access.CONTEXT, CONNECTION["redis"]}, "")
-        return {**others, **told, CONNECTION["nats"]: ""}
-    return told
+    above = context.parent or context
+    said = {
+        name: above.params[option]
+        for option, name in CONNECTION.items()
+        if above.params.get(option)
+    }
+    if access.CONTEXT not in said:
+        return said
+    source = above.get_parameter_source("nats")
+    typed = source is not None and source.name == "COMMANDLINE"
+    proofs = [name for name in access.VARIABLES if name.startswith(access.PREFIX)]
+    hidden = {name for name in proofs if name not in said or not typed} - {access.CONTEXT}
+    return said | dict.fromkeys(hidden, "")  # a context comes before what our environment says
