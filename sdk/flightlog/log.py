@@ -202,16 +202,20 @@ class Log:
         labels: Mapping[str, str] | None = None,
         key: str | None = None,
         key_prefix: str | None = None,
+        job: str | None = None,
         parent: str | None = None,
         fork_of: str | None = None,
         damaged: bool | None = None,
+        stalled: bool | None = None,
         after: Cursor | None = None,
         limit: int = 100,
     ) -> Page:
         """A page of the catalog, latest activity first; reads no log.
 
         With `parent`, the sessions that the calls of that session have opened; with `fork_of`, its
-        forks; with `damaged`, those whose log the recorder or the projector found broken.
+        forks; with `job`, those of that key and of all keys under it (`job/...`); with `damaged`,
+        those whose log the recorder or the projector found broken; with `stalled`, those that run
+        and of which nothing is heard.
         The catalog follows the log within about 2 s. Raises `StoreUnavailable` without Redis.
         """
         if self.store is None:
@@ -222,9 +226,11 @@ class Log:
             labels=labels or {},
             key=key,
             key_prefix=key_prefix,
+            job=job,
             parent=parent,
             fork_of=fork_of,
             damaged=damaged,
+            stalled=stalled,
         )
         return await self.store.rows(self.tenant, wanted, before=after, limit=limit)
 

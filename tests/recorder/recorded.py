@@ -15,6 +15,8 @@ from flightlog.reading.reader import Folded
 from flightlog.snapshot import SESSION, Snapshot
 from flightlog.state import SessionState
 from flightlog.wire import subject as names
+from flightlog.writing import keys
+from tests.handmade import follow
 from tests.scripted import TENANT, Model, asks, says
 
 
@@ -42,6 +44,16 @@ async def write(
         assert isinstance(answer, Acked)
         last = answer.sequence
     return last
+
+
+async def left_running(log: Log, key: str = "job/1") -> str:
+    """A session whose process died without a word, as the catalog has it."""
+    entry = await keys.claim(log.bus, TENANT, key)
+    said = {"writer": {"number": 1, "id": "w" * 32}, "key": key}
+    started = follow(None, type="session_started", payload=said, session=entry.id)
+    await write(log, entry.id, [started])
+    await project(log, entry.id)
+    return entry.id
 
 
 async def fold(log: Log, session: str) -> Folded[SessionState]:

@@ -29,7 +29,7 @@ from tests.conftest import MakeNats
 from tests.handmade import chain, tombstone
 from tests.projector.conftest import Child, environment, spawn
 from tests.recorder.command import Command
-from tests.recorder.recorded import write
+from tests.recorder.recorded import left_running, write
 from tests.roled import Roled
 from tests.scripted import Model, asks, says, until
 
@@ -261,10 +261,15 @@ async def is_projected(log: Log, session: str) -> bool:
 
 
 async def test_a_recorder(roled: Roled, redis_url: str) -> None:
-    """It verifies, finishes a purge, gives up a base and clears what an inbox held."""
+    """It verifies, finishes a purge, gives up a base, clears an inbox, tells what is stalled."""
     await roled.make_streams()
     env = environment(roled.url("fleet-recorder"), redis_url, FLIGHTLOG_BASE_AGE="0")
-    async with roled.log("fleet-boss", tenant=TENANT) as log, whole_work(roled, "recorder"):
+    env["FLIGHTLOG_STALLED_AFTER"] = "1"
+    async with (
+        roled.log("fleet-boss", tenant=TENANT, redis=redis_url) as log,
+        whole_work(roled, "recorder"),
+    ):
+        stalled = await left_running(log)
         await log.say(await begin(log), "taken")
         async with log.session(key="job"):
             pass
@@ -274,7 +279,14 @@ async def test_a_recorder(roled: Roled, redis_url: str) -> None:
         await damage(log)
         async with running(env, "flightlog_recorder.service") as recorder:
             await until(lambda: has_gone_round(recorder), timeout=20)
+            await until(lambda: is_stalled(log, stalled), timeout=20)
         assert await is_clean(log, buried)
+
+
+async def is_stalled(log: Log, session: str) -> bool:
+    assert log.store is not None
+    row = await log.store.row(TENANT, session)
+    return row is not None and row.stalled is not None
 
 
 async def has_gone_round(recorder: Child) -> bool:

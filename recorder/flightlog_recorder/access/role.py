@@ -161,13 +161,18 @@ def _subscriber(scope: Scope) -> Permissions:
 
 
 def _recorder(scope: Scope) -> Permissions:
-    """Verifies, finishes purges, gives up bases, clears what was taken; writes no live event."""
+    """Verifies, finishes purges, gives up bases, clears what was taken, announces what is stalled.
+
+    Writes no live event.
+    """
     at, tenant = scope.prefix, scope.tenant
     purged = [*scope.logs, *_SIDE]
     return Permissions(
         publish=(
             *_always(),
             f"{at}.*.{tenant}.*.base",
+            f"{at}.alive.{tenant}",
+            f"{at}.notice.{tenant}.*",
             f"$KV.{names.KEYS_BUCKET}.{tenant}.*",
             *_api("DIRECT.GET", [*scope.logs, INBOX_STREAM, BLOB_STREAM, DEAD_STREAM, KEYS_STREAM]),
             *_api("STREAM.MSG.GET", purged),
@@ -175,7 +180,7 @@ def _recorder(scope: Scope) -> Permissions:
             *_api("STREAM.PURGE", purged),
             *_api("CONSUMER.LIST", [*scope.logs, NOTICE_STREAM, DEAD_STREAM]),
         ),
-        subscribe=(_answers(scope),),
+        subscribe=(_answers(scope), f"{at}.alive.{tenant}"),
         deny=_inbox_is_no_slot(scope),
     )
 

@@ -44,6 +44,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     parent: str | None
     fork_of: str | None
     damaged: bool | None
+    stalled: bool | None
     after: str | None
     limit: int
 
@@ -58,13 +59,19 @@ def ls(
         str | None, typer.Option(help=f"For what: {', '.join(catalog.WAITING)}.")
     ] = None,
     label: Labels = None,
-    key: Annotated[str | None, typer.Option(help="The session of this key.")] = None,
+    key: Annotated[
+        str | None, typer.Option(help="The sessions of this key, and of all under it: KEY/...")
+    ] = None,
     parent: Annotated[
         str | None, typer.Option(help="The sessions that this one's calls have opened.")
     ] = None,
     fork_of: Annotated[str | None, typer.Option(help="The forks of this session.")] = None,
     damaged: Annotated[
         bool | None, typer.Option(help="Those whose log is broken, or is not.", show_default=False)
+    ] = None,
+    stalled: Annotated[
+        bool | None,
+        typer.Option(help="Those that run and are not heard of, or not those.", show_default=False),
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="Sessions at most.")] = 50,
     after: Annotated[str | None, typer.Option(help="Go on where a listing ended.")] = None,
@@ -79,6 +86,7 @@ def ls(
         parent=parent,
         fork_of=fork_of,
         damaged=damaged,
+        stalled=stalled,
         after=after,
         limit=limit,
     )
@@ -96,10 +104,11 @@ async def _ls(where: Target, wanted: Wanted, *, json: bool) -> None:
             status=wanted.status,
             waiting=wanted.waiting,
             labels=labels,
-            key=wanted.key,
+            job=wanted.key,
             parent=await _origin(log, wanted.parent),
             fork_of=await _origin(log, wanted.fork_of),
             damaged=wanted.damaged,
+            stalled=wanted.stalled,
             after=after,
             limit=wanted.limit,
         )
@@ -145,7 +154,7 @@ def _tell(page: Page, wanted: Wanted, rebuilding: list[str], *, tenant: str) -> 
     if page.rows:
         show_table(
             COLUMNS,
-            [_row(row, now) for row in page.rows],
+            [_row(row, now, of_job=wanted.key is not None) for row in page.rows],
             right="events tokens cost",
             shrink="key labels",
         )
@@ -162,11 +171,11 @@ def _is_narrow(wanted: Wanted) -> bool:
     return any(msgspec.structs.astuple(msgspec.structs.replace(wanted, limit=0)))
 
 
-def _row(row: Row, now: datetime) -> list[Cell]:
+def _row(row: Row, now: datetime, *, of_job: bool) -> list[Cell]:
     used = sum(row.usage.values())
     return [
         row.session,
-        _status(row),
+        _standing(row) if of_job else _status(row),
         number(row.seq),
         number(used) if used else "",
         dollars(row.cost),
@@ -179,9 +188,24 @@ def _row(row: Row, now: datetime) -> list[Cell]:
 def _status(row: Row) -> Text:
     if row.trouble is not None:
         return Text("damaged", "bold red")
-    waits = row.waiting == "decide" and row.status in ("running", "suspended")
-    words = f"{row.status}, asks" if waits else row.status
-    return Text(words, "bold yellow" if waits else STYLES.get(row.status, ""))
+    if row.stalled is not None:
+        return Text("stalled", "bold red")
+    words = f"{row.status}, asks" if _asks(row) else row.status
+    return Text(words, "bold yellow" if _asks(row) else STYLES.get(row.status, ""))
+
+
+def _asks(row: Row) -> bool:
+    return row.waiting == "decide" and row.status in ("running", "suspended")
+
+
+def _standing(row: Row) -> Text:
+    """How one time of a job stands, in plain words."""
+    if row.trouble is not None or row.stalled is not None:
+        return _status(row)
+    if _asks(row):
+        return Text("waiting for a person", "bold yellow")
+    words = "done" if row.status == "completed" else row.status
+    return Text(words, STYLES.get(row.status, ""))
 
 
 def _when(stamp: str | None, now: datetime) -> str:

@@ -1,6 +1,7 @@
 """A job: starts the program, waits for its end, and opens the session itself only after that."""
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from flightlog import Fenced, Log, NoSuchSession, Session, SessionLive, clock
+from flightlog import Fenced, FlightlogError, Log, NoSuchSession, Session, clock
 from flightlog.running import alive, opening
 from flightlog.state import SessionState
 from flightlog_recorder.run import verdict as verdicts
@@ -126,14 +127,15 @@ class Runner:
     async def _record(
         self, log: Log, found: After, state: SessionState | None, closing: "Closing | None"
     ) -> After:
-        """Append what was found, unless the session has ended or is another's meanwhile."""
+        """Append what was found, unless the session has ended or is another's meanwhile.
+
+        Nobody listens for beats here: before the start nobody had it, and no other writer came.
+        """
         job = self._job
-        known = state or SessionState()
         entering = log.session(
             key=job.key,
             labels=job.labels,
-            harness_version=known.harness_version or "",
-            on_live="takeover" if not state or verdicts.is_ours(known, job.rules) else "refuse",
+            harness_version=(state.harness_version if state else None) or "",
             signals=(),
         )
         try:
@@ -142,7 +144,7 @@ class Runner:
                     await _append(session, found, closing)
                 elif closing is not None:
                     return verdicts.after(session.state, closing.end, job.rules, closing.began)
-        except (SessionLive, Fenced):
+        except Fenced:
             return Leave(FENCED, _ELSEWHERE)
         return found
 
@@ -213,5 +215,18 @@ async def _append(session: Session, found: After, closing: Closing | None) -> No
 
 async def _is_live(log: Log, state: SessionState) -> bool:
     """Whether a process writes it: one that does says so at once, or is heard within its beats."""
+    session = str(state.session_id)
+    if await _is_stalled(log, session, state.seq):
+        return False
     patience = alive.SILENCE if state.status == "running" else ASK_PATIENCE
-    return await alive.is_live(log.bus, log.tenant, str(state.session_id), patience=patience)
+    return await alive.is_live(log.bus, log.tenant, session, patience=patience)
+
+
+async def _is_stalled(log: Log, session: str, seq: int) -> bool:
+    """Whether the recorder has listened for longer than we would."""
+    if log.store is None:
+        return False
+    with contextlib.suppress(FlightlogError):  # without Redis we listen ourselves
+        row = await log.store.row(log.tenant, session)
+        return row is not None and row.stalled is not None and row.seq == seq
+    return False

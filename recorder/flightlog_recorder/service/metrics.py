@@ -33,6 +33,12 @@ class Metrics:
         self.inbox = Counter(
             f"{p}_cleared_inbox_items", "Inbox items deleted once taken.", registry=registry
         )
+        self.stalled = Gauge(
+            f"{p}_stalled_sessions",
+            "Sessions that run and of which nothing is heard.",
+            ["tenant"],
+            registry=registry,
+        )
         whose = ["tenant", "subscriber"]
         self.lag = Gauge(
             "flightlog_subscriber_lag",

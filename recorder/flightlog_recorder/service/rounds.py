@@ -31,6 +31,7 @@ class Rounds:
         self._stopping = asyncio.Event()
         self._moved = time.monotonic()
         self.problems: dict[Key, Verdict] = {}
+        self.tenants: set[str] = set()
 
     def stop(self) -> None:
         """Finish the session in hand, then return from `run`."""
@@ -61,6 +62,7 @@ class Rounds:
         tenants = dict[str, Care]()
         async for tenant, session in self._paced(self._sessions()):
             care = tenants.get(tenant) or tenants.setdefault(tenant, self._care(tenant))
+            self.tenants.add(tenant)
             await self._take(care, session)
             met |= {(tenant, session)} & self.problems.keys()
         async for tenant, session in self._paced(self._with_blobs()):

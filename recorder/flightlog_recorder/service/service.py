@@ -10,6 +10,7 @@ from flightlog_recorder.service import lag, web
 from flightlog_recorder.service.metrics import Metrics
 from flightlog_recorder.service.rounds import Rounds
 from flightlog_recorder.service.settings import Settings
+from flightlog_recorder.service.stalled import Watch
 
 _log = logging.getLogger("flightlog.recorder")
 
@@ -18,7 +19,7 @@ class Service:
     """One recorder."""
 
     def __init__(self, bus: NatsBus, store: Store | None, settings: Settings) -> None:
-        self._bus, self._settings = bus, settings
+        self._bus, self._store, self._settings = bus, store, settings
         self.metrics = Metrics()
         self.rounds = Rounds(bus, store, settings, self.metrics)
         self.port = 0
@@ -33,14 +34,25 @@ class Service:
         server = web.server(app)
         _log.info("looking after the logs, HTTP on port %d", self.port)
         serving = asyncio.create_task(server.serve(sockets=[listener]))
-        watching = asyncio.create_task(lag.watch(self._bus, self.metrics))
+        watching = [
+            asyncio.create_task(lag.watch(self._bus, self.metrics)),
+            asyncio.create_task(self._watch_stalled()),
+        ]
         try:
             await self.rounds.run()
         finally:
-            watching.cancel()
+            for each in watching:
+                each.cancel()
             server.should_exit = True
             await serving
         _log.info("stopped; %d sessions have problems", len(self.rounds.problems))
+
+    async def _watch_stalled(self) -> None:
+        """Without a catalog nobody knows, without reading every log, which sessions run."""
+        if self._store is not None:
+            after = self._settings.stalled_after
+            watch = Watch(self._bus, self._store, self.metrics, after=after)
+            await watch.run(self.rounds.tenants)
 
     def stop(self) -> None:
         """Finish the session in hand; `run` then returns."""

@@ -15,7 +15,8 @@ class Settings(BaseSettings):
     """What the recorder needs to know. Durations are seconds.
 
     `duty` is the share of its time that it works: reading every log again and again must not starve
-    those who write them.
+    those who write them. `stalled_after` is how long a running session may be silent;
+    `stall_timeout` is the recorder's own: after it without progress `/livez` asks for a restart.
     """
 
     model_config = SettingsConfigDict(env_prefix="FLIGHTLOG_", env_ignore_empty=True)
@@ -28,6 +29,7 @@ class Settings(BaseSettings):
     duty: float = Field(default=0.2, gt=0, le=1)
     round_pause: float = Field(default=10.0, ge=0)
     base_age: float = Field(default=86_400.0, ge=0)
+    stalled_after: float = Field(default=600.0, gt=0)
     stall_timeout: float = Field(default=600.0, gt=0)
     log_level: str = "INFO"
 

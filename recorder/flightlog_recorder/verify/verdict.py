@@ -17,7 +17,9 @@ Kind = Literal["log", "stray", "base", "blob", "snapshot", "catalog"]
 Outcome = Literal["ok", "problem", "unsealed", "purged", "absent"]
 
 # What a row says of where it was read, and not of the session.
-_OF_THE_READING = frozenset({"strays", "read_to", "snapshot_seq", "snapshot_at", "error", "damage"})
+_OF_THE_READING = frozenset(
+    {"strays", "read_to", "snapshot_seq", "snapshot_at", "error", "damage", "stalled"}
+)
 
 _DAMAGE = ("log", "base", "blob")
 

@@ -17,7 +17,7 @@ KEYS = "keys"  # ordered by key, not by time
 STATUSES = ("new", "running", "suspended", "completed", "failed", "cancelled")
 WAITING = ("model", "tools", "decide", "await_user")
 MOST_LABELS = 64  # of a session that it is found by; each costs a write
-_DAMAGED = "damaged"
+_DAMAGED, _STALLED = "damaged", "stalled"
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -29,7 +29,7 @@ class Row(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="row", tag_
     event or not: the row covers every message up to there. `waiting` is what the session owes:
     `model`, `tools`, `decide` or `await_user`. `cost` is in US dollars, None where no response
     told one. `error` says why the session was set aside, `damage` what the recorder found in its
-    log.
+    log, `stalled` since when neither it nor its process was heard of: a new event removes that.
     """
 
     tenant: str
@@ -55,6 +55,7 @@ class Row(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="row", tag_
     snapshot_at: float = 0.0
     error: str | None = None
     damage: str | None = None
+    stalled: str | None = None
 
     @property
     def parent(self) -> str | None:
@@ -87,9 +88,11 @@ class Filter(Struct, frozen=True, kw_only=True):
     labels: Mapping[str, str] = {}
     key: str | None = None
     key_prefix: str | None = None
+    job: str | None = None  # a key, and all that is under it: `job/...`
     parent: str | None = None
     fork_of: str | None = None
     damaged: bool | None = None
+    stalled: bool | None = None
 
     def index(self) -> str:
         """The narrowest index by last activity that holds every wanted row."""
@@ -101,9 +104,18 @@ class Filter(Struct, frozen=True, kw_only=True):
             return label_index(name, value)
         if self.damaged:
             return _DAMAGED
+        if self.stalled:
+            return _STALLED
         if self.waiting is not None:
             return f"waiting:{self.waiting}"
         return ALL if self.status is None else f"status:{self.status}"
+
+    def key_ranges(self) -> list[str]:
+        """How the index of keys begins for the wanted rows; nothing if their keys do not matter."""
+        whole = [key for key in (self.key, self.job) if key is not None]
+        begun = [] if self.key_prefix is None else [self.key_prefix]
+        begun += [] if self.job is None else [f"{self.job}/"]
+        return [*(f"{key}\0" for key in whole), *begun]
 
     def matches(self, row: Row) -> bool:
         """Whether the row is wanted; decided from the row, as an index may lag behind it."""
@@ -114,9 +126,15 @@ class Filter(Struct, frozen=True, kw_only=True):
             and self.parent in (None, row.parent)
             and self.fork_of in (None, row.fork_of)
             and (self.key_prefix is None or (row.key or "").startswith(self.key_prefix))
+            and (self.job is None or _is_of(self.job, row.key or ""))
             and self.damaged in (None, row.trouble is not None)
+            and self.stalled in (None, row.stalled is not None)
             and all(row.labels.get(name) == value for name, value in self.labels.items())
         )
+
+
+def _is_of(job: str, key: str) -> bool:
+    return key == job or key.startswith(f"{job}/")
 
 
 class Cursor(Struct, frozen=True, order=True):
@@ -219,13 +237,15 @@ def indexes(row: Row | None) -> set[str]:
         names.add(f"waiting:{row.waiting}")
     if row.trouble is not None:
         names.add(_DAMAGED)
+    if row.stalled is not None:
+        names.add(_STALLED)
     return names
 
 
 def possible_indexes() -> set[str]:
     """The indexes that may hold an unreadable row; labels and origins cannot be told."""
     status = {f"status:{word}" for word in STATUSES}
-    return {ALL, _DAMAGED} | status | {f"waiting:{word}" for word in WAITING}
+    return {ALL, _DAMAGED, _STALLED} | status | {f"waiting:{word}" for word in WAITING}
 
 
 def _parent_index(session: str) -> str:

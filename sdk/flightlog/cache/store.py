@@ -186,6 +186,13 @@ class Store:
                 return
         raise self._too_many()
 
+    async def note_stalled(self, row: Row, since: str | None) -> bool:
+        """Mark a session until its next event; False if its row is not as it was. Idempotent."""
+        seen = await self._seen(row.tenant, row.session)
+        if seen.row is None or seen.row.read_to != row.read_to:
+            return False
+        return await self._put(row.tenant, row.session, replace(seen.row, stalled=since), seen)
+
     async def purge(self, tenant: str, session: str, *, sequence: int) -> None:
         """Forget a session: its snapshots, its row and its places in the indexes. Idempotent.
 
@@ -235,7 +242,7 @@ class Store:
 
         By key, at most 10,000 sessions are looked at.
         """
-        if wanted.key is not None or wanted.key_prefix is not None:
+        if wanted.key_ranges():
             return await self._rows_by_key(tenant, wanted, before, limit)
         found: list[Row] = []
         at = before
@@ -273,9 +280,9 @@ class Store:
     async def _rows_by_key(
         self, tenant: str, wanted: Filter, before: Cursor | None, limit: int
     ) -> Page:
-        exact = wanted.key is not None
-        prefix = (f"{wanted.key}\0" if exact else f"{wanted.key_prefix}").encode()
-        members = await self._key_members(place.index_key(tenant, catalog.KEYS), prefix)
+        members: list[bytes] = []
+        for begun in wanted.key_ranges():
+            members += await self._key_members(tenant, begun.encode())
         sessions = [member.rpartition(b"\0")[2].decode("utf-8", "replace") for member in members]
         rows = [seen.row for seen in await self.look(tenant, sessions) if seen.row is not None]
         ordered = catalog.newest_first(row for row in rows if wanted.matches(row))
@@ -284,8 +291,12 @@ class Store:
         after = below[limit - 1][0] if len(below) > limit else None
         return Page([row for _, row in below[:limit]], after)
 
-    async def _key_members(self, index: str, prefix: bytes) -> list[bytes]:
-        low, high = b"[" + prefix, b"[" + prefix + b"\xff"
+    async def _key_members(self, tenant: str, begun: bytes) -> list[bytes]:
+        index, low, high = (
+            place.index_key(tenant, catalog.KEYS),
+            b"[" + begun,
+            b"[" + begun + b"\xff",
+        )
         asked = self._client.zrangebylex(index, low, high, start=0, num=_KEYS_SCANNED)
         found: list[bytes] = await self._read(asked, [])
         return found

@@ -16,7 +16,7 @@ from flightlog.wire import subject as names
 
 BEAT_SECONDS = 5.0
 SILENCE = 3 * BEAT_SECONDS  # seconds; nobody is taken for dead before
-_FULL_EVERY = 6
+FULL_EVERY = 6  # beats: each such one names all sessions
 
 
 class Beat(Struct, frozen=True, omit_defaults=True):
@@ -73,7 +73,7 @@ class Beats:
         try:
             for count in itertools.count():
                 if self._writing or self._closed:
-                    await self._beat(full=count % _FULL_EVERY == 0)
+                    await self._beat(full=count % FULL_EVERY == 0)
                 await asyncio.sleep(BEAT_SECONDS)
         finally:
             await listening.close()
@@ -108,6 +108,12 @@ def read(body: bytes) -> Beat | None:
         return None
 
 
+async def ask(bus: Bus, tenant: str, session: str) -> None:
+    """Ask who writes the session: whoever does beats at once."""
+    subject = names.alive_subject(tenant, prefix=bus.layout.prefix)
+    await bus.say(subject, _encode(Beat(asks=session)))
+
+
 async def is_live(bus: Bus, tenant: str, session: str, *, patience: float) -> bool:
     """Ask whether a process writes the session; False after `patience` seconds of silence."""
     subject = names.alive_subject(tenant, prefix=bus.layout.prefix)
@@ -120,7 +126,7 @@ async def is_live(bus: Bus, tenant: str, session: str, *, patience: float) -> bo
 
     listening = await bus.listen(subject, listen)
     try:
-        await bus.say(subject, _encode(Beat(asks=session)))
+        await ask(bus, tenant, session)
         await asyncio.wait_for(heard.wait(), patience)
     except TimeoutError:
         return False

@@ -169,7 +169,7 @@ export class SessionsView {
 
   row(row) {
     const asks = row.waiting === "decide" && ["running", "suspended"].includes(row.status);
-    const status = row.trouble ? "damaged" : asks ? "asks" : row.status;
+    const status = row.trouble ? "damaged" : row.stalled ? "stalled" : asks ? "asks" : row.status;
     const used = Object.values(row.usage ?? {}).reduce((sum, each) => sum + each, 0);
     const labels = Object.entries(row.labels ?? {});
     return [
