@@ -203,7 +203,7 @@ def test_the_scheduled_agent_is_retried_only_where_a_retry_helps(name: str) -> N
         for rule in job["podFailurePolicy"]["rules"]
         for code in rule.get("onExitCodes", {}).get("values", ())
     }
-    assert actions == {4: "FailIndex", 143: "Ignore"}
+    assert actions == {1: "FailIndex", 4: "FailIndex", 143: "Ignore"}
     pod = pod_of(cron)
     assert pod is not None
     assert pod["spec"]["restartPolicy"] == "Never"
