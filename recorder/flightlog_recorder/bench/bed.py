@@ -39,6 +39,8 @@ class Sizes(Struct, frozen=True, kw_only=True):
     turns: int = 100
     messages: int = 10_000
     races: int = 7
+    fleet: int = 10_000
+    fleet_seconds: float = 30.0
 
 
 QUICK = Sizes(
@@ -52,6 +54,8 @@ QUICK = Sizes(
     backlog_sessions=50,
     messages=1_000,
     races=3,
+    fleet=200,
+    fleet_seconds=3.0,
 )
 USUAL = Sizes(
     rounds=21,

@@ -16,6 +16,7 @@ from rich.text import Text
 from flightlog_recorder.bench import (
     appending,
     bed,
+    fleet,
     footprint,
     growing,
     memory,
@@ -42,6 +43,7 @@ FAMILIES: dict[str, Family] = {
     "memory": memory.rows,
     "footprint": footprint.rows,
     "snapshots": snapshotting.rows,
+    "fleet": fleet.rows,
 }
 
 

@@ -91,19 +91,25 @@ async def waiting(bed: Bed) -> int:
     return sum([await bed.floor.uncovered(each, _DURABLE) for each in bed.log.bus.layout.streams])
 
 
+async def covered(bed: Bed) -> None:
+    """Wait until no message waits."""
+
+    async def done() -> bool:
+        return await waiting(bed) == 0
+
+    await _until(done)
+
+
 async def drained(bed: Bed, total: int) -> float:
     """Seconds from the first message that is taken until none of `total` waits."""
 
     async def begun() -> bool:
         return await waiting(bed) < total
 
-    async def done() -> bool:
-        return await waiting(bed) == 0
-
     try:
         await _until(begun)
         began = asyncio.get_running_loop().time()
-        await _until(done)
+        await covered(bed)
     except TimeoutError:
         raise BenchFailed(f"a backlog of {total} was not projected in {DEADLINE:.0f} s") from None
     return asyncio.get_running_loop().time() - began
