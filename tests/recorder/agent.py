@@ -104,3 +104,5 @@ if __name__ == "__main__":
         case [role, *code]:
             asyncio.run(main(role))
             sys.exit(int(code[0]) if code else 0)
+        case _:
+            sys.exit("which role does the agent play?")
