@@ -4,10 +4,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import SecretStr
 from pydantic_settings import BaseSettings
 from starlette.routing import Route
 
+from flightlog.bus import access
 from flightlog_projector import web as projector_web
 from flightlog_projector.metrics import Metrics as ProjectorMetrics
 from flightlog_projector.settings import Settings as ProjectorSettings
@@ -26,11 +26,8 @@ SERVICES: dict[str, type[BaseSettings]] = {
 def readable(part: str, *, command: bool) -> set[str]:
     """The variables that a part reads; a command, so an agent too, the SDK's and CLI's."""
     if command or part not in SERVICES:
-        return _named_in_sources() | {f"{PREFIX}{name}_FILE" for name in ("NATS_URL", "REDIS_URL")}
-    fields = SERVICES[part].model_fields
-    plain = {f"{PREFIX}{name.upper()}" for name in fields}
-    secret = {name for name, field in fields.items() if SecretStr.__name__ in str(field.annotation)}
-    return plain | {f"{PREFIX}{name.upper()}_FILE" for name in secret}
+        return _named_in_sources() | access.VARIABLES
+    return {f"{PREFIX}{name.upper()}" for name in SERVICES[part].model_fields} | access.VARIABLES
 
 
 def _named_in_sources() -> set[str]:

@@ -13,17 +13,14 @@ import yaml
 
 from flightlog.bus import nats_bus
 from flightlog.wire import layout
+from flightlog_recorder.access.accounts import of_tenants, settings, system
+from flightlog_recorder.access.conf import Conf, render
 from flightlog_recorder.embedded.binary import nats_server
 from flightlog_recorder.provision import Wish, plan
 from tests.deploy.rendered import DEPLOY, component
 
 CONFIGS = [DEPLOY / "nats" / "cluster.conf", DEPLOY / "k8s" / "overlays" / "dev" / "nats.conf"]
-ACCOUNTS = """accounts {
-  FLIGHTLOG { jetstream: enabled, users: [ { user: recorder, password: x } ] }
-  SYS { users: [ { user: doctor, password: x } ] }
-}
-system_account: SYS
-"""
+ACCOUNT = "FLIGHTLOG"
 # NACK's word for a stream's setting, where it is not the server's in camel case.
 NACKS_WORDS = {
     "allowAtomicPublish": "allow_atomic",
@@ -35,11 +32,11 @@ NACKS_OWN = {"preventDelete"}
 NANOSECONDS = 1_000_000_000
 
 
-def check(config: Path) -> str:
+def check(config: Path, **environment: str) -> str:
     """What the server says of a configuration file."""
     done = subprocess.run(
         [nats_server(), "-t", "-c", config],
-        env=os.environ | {"SERVER_NAME": "n1", "POD_NAME": "nats-0"},
+        env=os.environ | {"SERVER_NAME": "n1", "POD_NAME": "nats-0"} | environment,
         capture_output=True,
         text=True,
         check=False,
@@ -85,11 +82,20 @@ def test_the_server_takes_what_the_chart_makes_of_our_values(tmp_path: Path) -> 
     accounts = tmp_path / "nats-accounts" / "accounts.conf"
     for path in (config, accounts):
         path.parent.mkdir()
-    accounts.write_text(ACCOUNTS)
+    made = [of_tenants(ACCOUNT, ["default"], streams=8), system()]
+    blocks: dict[str, Conf] = {account.name: settings(account, {}) for account in made}
+    accounts.write_text(render({"accounts": blocks, "system_account": system().name}))
     config.write_text(as_the_chart_renders(values()["config"]))
-    assert "is valid" in check(config)
+    passwords = {user.variable: "x" for account in made for user in account.users}
+    assert "is valid" in check(config, **passwords)
     accounts.unlink()
     assert "is valid" not in check(config)
+
+
+def test_autoscaling_looks_into_the_account_that_is_made() -> None:
+    [scaled] = component("autoscaling")
+    accounts = {each["metadata"]["account"] for each in scaled["spec"]["triggers"]}
+    assert accounts == {ACCOUNT}
 
 
 def test_the_accounts_are_mounted_where_the_settings_include_them_from() -> None:
