@@ -69,7 +69,7 @@ class Log:
         self.bus, self.store, self.tenant = bus, store, tenant
         self._redact, self._limits = redact, limits
         self._cache = Cache(store, tenant)
-        self._past = Past(bus, self._cache, tenant)
+        self.past = Past(bus, self._cache, tenant)
         self._door = Door(bus, self._cache, tenant, redact, limits)
         self._ears: Connection | None = None
         self._hearing = asyncio.Lock()  # two that begin to watch at once share one connection
@@ -134,12 +134,12 @@ class Log:
         from the nearest snapshot; `LogCorrupt` is raised after the last good event.
         """
         session = names.token("session id", id)
-        return self._past.read(session, after=after, until=until)
+        return self.past.read(session, after=after, until=until)
 
     async def fold(self, id: str, *, at: int | None = None) -> Folded[SessionState]:
         """Fold a session from the nearest snapshot (or up to seq `at`); where its log stood."""
         session = names.token("session id", id)
-        folded = await self._past.fold(session, at=at)
+        folded = await self.past.fold(session, at=at)
         if folded.presence == "purged":
             raise SessionPurged(session)
         if folded.presence != "present":

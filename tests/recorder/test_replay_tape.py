@@ -13,6 +13,9 @@ from flightlog.reading.chain import Head
 from flightlog.snapshot import SESSION
 from flightlog.state import SessionState
 from flightlog.wire import subject as names
+from flightlog_projector.metrics import Metrics
+from flightlog_projector.projector import Job, Projector
+from flightlog_recorder.bench.script import store
 from flightlog_recorder.embedded import Servers
 from flightlog_recorder.replay import tape
 from flightlog_recorder.replay.exported import FileSource, NoSession
@@ -50,6 +53,9 @@ class Counted:
 
     async def open(self, *, at: int | None = None) -> Opened:
         return await self._source.open(at=at)
+
+    async def near(self, seq: int) -> Place | None:
+        return await self._source.near(seq)
 
     async def filled(self, state: SessionState) -> SessionState:
         return await self._source.filled(state)
@@ -103,6 +109,26 @@ async def test_going_back_reads_a_page_and_not_the_log(tmp_path: Path) -> None:
     for seq in (19_999, 19_500, 1, 10_000, 9_999, 9_500):
         assert (await found.state(seq)).state.seq == seq
     assert source.read <= 20_000 + 4 * 2_000
+
+
+async def test_a_jump_reads_from_the_snapshot_that_is_kept_before_it(log: Log) -> None:
+    assert log.store is not None
+    session = names.mint()
+    events = chain(4_400, session=session)
+    await store(log.bus, TENANT, session, events, 0)
+    (seen,) = await log.store.look(TENANT, [session])
+    await Projector(log.bus, log.store, metrics=Metrics()).project(Job(TENANT, session, 0, seen))
+    states = folded(events)
+    source = Counted(LiveSource(log, session))
+    found = await tape.opened(source)
+    for seq in (2_345, 999, 3_700, 1_000, 2_346, 12):
+        source.read = 0
+        looked = await found.state(seq)
+        assert looked.state == states[seq]
+        assert source.read <= 2_000
+        assert looked.stored <= seq
+        assert looked.stored > 0 or seq <= 1_000
+    assert await found.previous(4_000, lambda event: event.seq % 900 == 0) == 3_600
 
 
 async def test_a_search_backwards_stops_at_what_it_finds(tmp_path: Path) -> None:

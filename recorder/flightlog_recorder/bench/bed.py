@@ -35,6 +35,8 @@ class Sizes(Struct, frozen=True, kw_only=True):
     small_log: int = 10_000
     large_log: int
     lengths: tuple[int, ...] = (1_000, 10_000)
+    distant: int
+    copied: int = 10_000
     backlog_sessions: int
     turns: int = 100
     messages: int = 10_000
@@ -51,6 +53,8 @@ QUICK = Sizes(
     opens=5,
     replay=5_000,
     large_log=30_000,
+    distant=5_000,
+    copied=1_000,
     backlog_sessions=50,
     messages=1_000,
     races=3,
@@ -65,6 +69,7 @@ USUAL = Sizes(
     opens=25,
     replay=20_000,
     large_log=100_000,
+    distant=100_000,
     backlog_sessions=1_000,
 )
 LARGE_LOG = 1_000_000  # events, with --full

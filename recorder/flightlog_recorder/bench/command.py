@@ -26,6 +26,7 @@ from flightlog_recorder.bench import (
     report,
     resuming,
     snapshotting,
+    travelling,
 )
 from flightlog_recorder.bench.bed import Bed, Sizes
 from flightlog_recorder.bench.row import Row
@@ -44,6 +45,7 @@ FAMILIES: dict[str, Family] = {
     "footprint": footprint.rows,
     "snapshots": snapshotting.rows,
     "fleet": fleet.rows,
+    "travel": travelling.rows,
 }
 
 
@@ -51,7 +53,8 @@ def command(
     *,
     quick: Annotated[bool, typer.Option(help="Small sizes: does it run, not how fast.")] = False,
     full: Annotated[
-        bool, typer.Option(help=f"Memory at {bed.LARGE_LOG:,} events; minutes more.")
+        bool,
+        typer.Option(help=f"Memory and time travel at {bed.LARGE_LOG:,} events; minutes more."),
     ] = False,
     only: Annotated[
         list[str] | None, typer.Option(metavar="FAMILY", help=f"One of: {', '.join(FAMILIES)}.")
@@ -62,7 +65,11 @@ def command(
 ) -> None:
     """Measure appends, resume, replay and the projector on servers of its own."""
     sizes = bed.QUICK if quick else bed.USUAL
-    sizes = replace(sizes, large_log=bed.LARGE_LOG, lengths=bed.LENGTHS) if full else sizes
+    sizes = (
+        replace(sizes, large_log=bed.LARGE_LOG, distant=bed.LARGE_LOG, lengths=bed.LENGTHS)
+        if full
+        else sizes
+    )
     sizes = replace(sizes, rounds=rounds) if rounds else sizes
     target.run(_run(sizes, only or list(FAMILIES), json=json, out=out))
 

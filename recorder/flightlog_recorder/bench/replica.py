@@ -15,6 +15,7 @@ from flightlog_recorder.embedded.child import Child
 
 DEADLINE = 120.0  # seconds for anything that is waited for
 _POLL = 0.02  # seconds; one look costs the broker well under a millisecond
+_SLOWEST = 2_000  # events a second that a projector folds at least
 _STOP = 15.0  # seconds to drain
 _DURABLE = "projector"
 
@@ -115,7 +116,23 @@ async def drained(bed: Bed, total: int) -> float:
     return asyncio.get_running_loop().time() - began
 
 
-async def _until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(DEADLINE):
+async def projected(bed: Bed, session: str, count: int) -> None:
+    """Wait until the catalog shows a session with so many events."""
+    store = bed.log.store
+    if store is None:
+        raise BenchFailed("the benchmark's log has no Redis")
+
+    async def there() -> bool:
+        found = await store.row(bed.log.tenant, session)
+        return found is not None and found.seq >= count
+
+    try:
+        await _until(there, deadline=DEADLINE + count / _SLOWEST)
+    except TimeoutError:
+        raise BenchFailed(f"a session of {count} events was not projected") from None
+
+
+async def _until(condition: Callable[[], Awaitable[bool]], *, deadline: float = DEADLINE) -> None:
+    async with asyncio.timeout(deadline):
         while not await condition():  # noqa: ASYNC110  another process is waited for
             await asyncio.sleep(_POLL)

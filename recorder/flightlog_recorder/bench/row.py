@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from statistics import median, quantiles
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 Work = Callable[[], Awaitable[object]]
 
@@ -94,6 +95,12 @@ def duration(name: str, laps: Laps, *, floor_name: str, target: float, note: str
         at_most=True,
         note=note,
     )
+
+
+def medians(name: str, laps: Laps, *, floor_name: str, target: float, note: str = "") -> Row:
+    """A row of milliseconds whose laps are no pairs: each side's median."""
+    made = duration(name, laps, floor_name=floor_name, target=target, note=note)
+    return replace(made, ratio=median(laps.ours) / median(laps.floor))
 
 
 def spread(values: Sequence[float]) -> str:

@@ -1,6 +1,7 @@
 """Sessions to measure with: a scripted conversation, and long logs made of cheap events."""
 
 from collections.abc import Sequence
+from random import Random
 from typing import Any
 
 from flightlog import CallModel, RunTools, Session
@@ -22,6 +23,8 @@ TOOLS_A_TURN = 3
 EVENTS_A_TURN = 2 + 2 * TOOLS_A_TURN
 _TEXT = "The quick brown fox jumps over the lazy dog. " * 8
 _SENTENCE = 'The "quick" brown fox jumps over the lazy dog; naïvely, some say.'
+COMPACTED = 500  # events from one compaction to the next
+_VOCABULARY = [f"{n * 40_503 % 65_536:05x}" for n in range(2_000)]
 _SPOKEN = 1024  # characters
 _FILLER = 730  # characters that make an event of 1 KiB
 _TIMEOUT = 30.0  # seconds for one batch
@@ -89,6 +92,32 @@ async def plant(log: Log, session: str, count: int) -> None:
         log.bus, log.tenant, session, [_compose(session, 1, "session_started", raw, None)], 0
     )
     await lengthen(log, session, count)
+
+
+async def ramble(log: Log, session: str, count: int) -> None:
+    """Make a session of messages of 1 KiB whose context is compacted again and again."""
+    writer = payloads.Writer(number=1, id="0" * 32)
+    begun = payloads.encode(payloads.SessionStarted(writer=writer))
+    made = [_compose(session, 1, "session_started", begun, None)]
+    last = 0
+    while made[-1].seq < count:
+        seq = made[-1].seq + 1
+        if seq % COMPACTED:
+            said = payloads.encode(payloads.UserMessage(content=pack(_words(seq))))
+            made.append(_compose(session, seq, "user_message", said, made[-1].digest))
+        else:
+            short = payloads.Compact(summary=pack(_words(seq)), keep_from=seq - COMPACTED // 5)
+            raw = payloads.encode(short)
+            made.append(_compose(session, seq, "compact", raw, made[-1].digest))
+        if len(made) > BATCH_EVENTS:
+            last, made = await store(log.bus, log.tenant, session, made[:-1], last), made[-1:]
+    await store(log.bus, log.tenant, session, made, last)
+
+
+def _words(n: int) -> str:
+    """A text of about 1 KiB that compresses as prose does."""
+    chance = Random(n)  # noqa: S311 - words
+    return " ".join(chance.choices(_VOCABULARY, k=170))
 
 
 def spoken(session: str, count: int) -> list[Event]:

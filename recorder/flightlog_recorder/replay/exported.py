@@ -49,6 +49,9 @@ class FileSource:
         self._holding = Holding(_FileBlobs(self._path, self._session), SPILLS)
         return Opened(self._session, last.seq)
 
+    async def near(self, seq: int) -> None:
+        """None: what was passed is kept by whoever passed it."""
+
     async def stretches(self, head: Head) -> AsyncGenerator[Stretch]:
         """The events behind a place. Raises `Damage` where a line does not follow the last."""
         chain = Chain(self._session, head)

@@ -6,11 +6,10 @@ from typing import Protocol
 from msgspec import UNSET, Raw, Struct
 
 from flightlog import FlightlogError, Log, LogCorrupt, NoSuchSession, SessionPurged
-from flightlog import snapshot as snapshots
 from flightlog.event import Event
 from flightlog.reading.chain import Branch, Head, Pin
 from flightlog.reading.once import Reading, Unexplained
-from flightlog.reading.reader import Patience
+from flightlog.reading.reader import Patience, Undecodable, head_of, start
 from flightlog.snapshot import SESSION, Snapshot
 from flightlog.state import SessionState
 
@@ -64,6 +63,10 @@ class Source(Protocol):
         """See what there is; with `at`, also the stored state that is best to reach that seq."""
         ...
 
+    async def near(self, seq: int) -> Place | None:
+        """The nearest place at or before the event whose state is stored."""
+        ...
+
     def stretches(self, head: Head) -> AsyncGenerator[Stretch]:
         """The events behind a place, page by page. Raises `Damage` and `Rewound`."""
         ...
@@ -83,6 +86,7 @@ class LiveSource:
     def __init__(self, log: Log, session: str) -> None:
         self._log, self._session = log, session
         self._pins: tuple[Pin, ...] = ()
+        self._end: Head | None = None
 
     async def open(self, *, at: int | None = None) -> Opened:
         """See where the log ends. Raises `NoSuchSession`, `SessionPurged`."""
@@ -90,11 +94,19 @@ class LiveSource:
             folded = await self._log.fold(self._session, at=at)
         except LogCorrupt as exc:
             return Opened(self._session, exc.seq, damage=str(exc))
-        places = [_stored(folded.used)] if folded.used else []
+        self._end = folded.head
+        places = [place] if folded.used and (place := _stored(folded.used)) else []
         if folded.state.seq == folded.head.seq:
             stored = folded.used.seq if folded.used else 0
             places.append(Place(folded.head, folded.state, stored))
         return Opened(self._session, folded.head.seq, tuple(places))
+
+    async def near(self, seq: int) -> Place | None:
+        """The last snapshot that is kept there, unless a branch tells that the log is another."""
+        if self._end is None or self._pins:
+            return None
+        found = await self._log.past.near(self._session, seq, end=self._end)
+        return None if found is None else _stored(found)
 
     async def stretches(self, head: Head) -> AsyncGenerator[Stretch]:
         """The events behind a place. A short end is lag, which is waited for."""
@@ -141,8 +153,8 @@ class LiveSource:
             raise NoSuchSession(self._session)
 
 
-def _stored(snapshot: Snapshot) -> Place:
-    head = Head(
-        snapshot.seq, snapshot.digest, snapshot.sequence, snapshot.part, tuple(snapshot.writers)
-    )
-    return Place(head, snapshots.join(SESSION, snapshot.cut), snapshot.seq)
+def _stored(snapshot: Snapshot) -> Place | None:
+    try:
+        return Place(head_of(snapshot), start(SESSION, snapshot), snapshot.seq)
+    except Undecodable:
+        return None

@@ -21,6 +21,7 @@ from flightlog_recorder.replay.source import (
     Stretch,
 )
 
+FAR = 1_000  # events, a page: from farther away it is better to ask for a stored state
 PLACES = 512  # states kept for jumps: in 1,000,000 events a jump then folds 4,000 at most
 PAGES = 8  # kept with their events and states, so that single steps fold nothing
 
@@ -69,11 +70,10 @@ class Tape:
 
     async def state(self, seq: int) -> Looked:
         """The state after the event; 0 is before the first. Raises `NotThere`."""
-        place = self._places.before(seq)
-        if place.head.seq == seq:
+        if self._held(seq) is None and (place := await self._nearest(seq)).head.seq == seq:
             return Looked(place.state, place.stored)
         page = await self._page(seq)
-        return Looked(page.states[seq - page.first], place.stored)
+        return Looked(page.states[seq - page.first], page.stored)
 
     async def filled(self, seq: int) -> SessionState:
         """The state after the event, with what of it lies in blobs."""
@@ -117,7 +117,7 @@ class Tape:
         """The last event before `seq` that passes the test; read backwards, place by place."""
         until = min(seq, self.last + 1) - 1
         while until > 0:
-            after, found = self._places.before(until - 1).head.seq, None
+            after, found = (await self._nearest(until - 1)).head.seq, None
             async for event in self.events(after=after, until=until):
                 if await _passes(test, event):
                     found = event.seq
@@ -160,14 +160,25 @@ class Tape:
                 return page
         return None
 
+    async def _nearest(self, seq: int) -> Place:
+        """The nearest place at or before the seq, known or stored."""
+        known = self._places.before(seq)
+        if min(seq, self.last) - known.head.seq < FAR:
+            return known
+        found = await self._source.near(seq)
+        if found is None or found.head.seq <= known.head.seq:
+            return known
+        self._places.keep(found)
+        return found
+
     async def _stretches(self, after: int) -> AsyncGenerator[Stretch]:
         """Read and fold from the nearest place; ends where the log does, or is damaged."""
-        place = self._places.before(after)
+        place = await self._nearest(after)
         state = place.state
         try:
             async with aclosing(self._source.stretches(place.head)) as stretches:
                 async for stretch in stretches:
-                    page = _folded(state, stretch.events)
+                    page = _folded(state, stretch.events, place.stored)
                     state = page.states[-1]
                     self._pages.append(page)
                     self._places.keep(Place(stretch.head, state, place.stored))
@@ -191,15 +202,16 @@ class _Page(Struct, frozen=True):
     first: int
     events: list[Event]
     states: list[SessionState]
+    stored: int
 
 
-def _folded(state: SessionState, events: list[Event]) -> _Page:
+def _folded(state: SessionState, events: list[Event], stored: int) -> _Page:
     states: list[SessionState] = []
     for event in events:
         lifted = event if event.v == WIRE_VERSION else upcast.lift(event)
         state = SESSION.apply(state, lifted)
         states.append(state)
-    return _Page(events[0].seq, events, states)
+    return _Page(events[0].seq, events, states, stored)
 
 
 class Places:
