@@ -28,7 +28,7 @@ async def rows(bed: Bed) -> AsyncIterator[Row]:
         await script.ramble(bed.log, session, count)
     async with replica.running(bed):
         for session, count in sizes.items():
-            await replica.projected(bed, session, count)
+            await replica.projected(bed, session, count, among=sum(sizes.values()))
     yield await _states(bed, short, long)
     for session, count in sizes.items():
         yield await _history(bed, session, count)
