@@ -17,7 +17,7 @@ from flightlog_projector.metrics import Metrics
 from flightlog_projector.projector import Job, Projector
 from flightlog_recorder.bench.script import store
 from flightlog_recorder.embedded import Servers
-from flightlog_recorder.replay import tape
+from flightlog_recorder.replay import effects, exported, tape
 from flightlog_recorder.replay.exported import FileSource, NoSession
 from flightlog_recorder.replay.source import LiveSource, Opened, Place, Source, Stretch
 from flightlog_recorder.replay.tape import NotThere, Places
@@ -191,6 +191,42 @@ async def test_lines_that_are_no_events_stand_beside_them(tmp_path: Path) -> Non
     assert found.last == 3
     assert [event.seq async for event in found.events()] == [1, 2, 3]
     assert found.damage is None
+
+
+async def test_the_last_event_is_found_before_chunks_that_are_larger_than_a_window(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events, path = chain(30), tmp_path / "s.jsonl"
+    whole = b"".join(event.body + b"\n" for event in events)
+    chunks = b"".join(b'{"v":1,"type":"blob","data":"%s"}\n' % (b"A" * n) for n in (9, 700, 3_000))
+    for window in (1, 64, 700, 1 << 20):
+        monkeypatch.setattr(exported, "BYTES", window)
+        for text in (whole, whole + chunks, whole[:-1], whole + chunks + b"\n\n", b"\n" + whole):
+            path.write_bytes(text)
+            assert (await FileSource(path).open()).last == 30
+
+
+async def test_effects_are_looked_for_so_far_and_it_is_said_how_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(effects, "LOOKED", 5)
+    call = {"call_id": "c", "name": "mail", "arguments": {}}
+    events = chain(4)
+    for n in range(8):
+        kind = "tool_call" if n in {1, 7} else "note"
+        events.append(follow(events[-1], type=kind, payload={**call, "call_id": f"c{n}"}))
+    source = Counted(FileSource(written(tmp_path / "s.jsonl", events)))
+    found = await tape.opened(source)
+    near = await effects.effects(found.events, after=3)
+    assert (near.count, near.upto) == (1, 8)
+    said = "1 external effect after 3 is not undone: 6 mail; what lies behind 8 was not looked at"
+    assert effects.told(near, after=3) == said
+    whole = await effects.effects(found.events, after=7)
+    assert (whole.count, whole.upto) == (1, None)
+    none = await effects.effects(found.events, after=6)
+    assert effects.told(none, after=6) == (
+        "no external effect up to 11; what lies behind 11 was not looked at"
+    )
 
 
 async def test_a_file_without_a_session_is_refused_by_name(tmp_path: Path) -> None:

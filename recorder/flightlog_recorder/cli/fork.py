@@ -1,5 +1,6 @@
 """`flightlog fork`: a new session that starts as a copy of another one's first events."""
 
+import functools
 from collections import Counter
 from typing import Annotated
 
@@ -8,7 +9,7 @@ import typer
 from flightlog_recorder.cli import target
 from flightlog_recorder.cli.output import Exit, note, plural, printable, say, show_json
 from flightlog_recorder.cli.target import Json, Labels, Target
-from flightlog_recorder.replay.effects import effects
+from flightlog_recorder.replay.effects import Effects, effects
 
 TOLD = 5  # tools by name; the rest is counted
 
@@ -45,15 +46,18 @@ async def _fork(
     async with where.log() as log:
         source = await target.session_id(log, session)
         made = await log.fork(source, at=at, key=key, labels=given)
-        outside = Counter[str]()
+        found = Effects()
         if at is not None:
-            outside.update((await effects(log.read(source, after=at))).tools)
+            found = await effects(functools.partial(log.read, source), after=at)
+    outside = Counter(found.tools)
     if json:
         show_json({"session": made, "source": source, "at": at, "not_undone": dict(outside)})
         return Exit.FINE
     say(made)
     if outside:
         note(f"not undone: {_told(outside)} of {source} after event {at}")
+    if found.upto is not None:
+        note(f"what {source} did after event {found.upto} was not looked at")
     return Exit.FINE
 
 

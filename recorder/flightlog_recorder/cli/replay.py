@@ -181,7 +181,7 @@ async def _state(where: Target, asked: Asked) -> Exit:
         event = await found.event(seq) if seq else None
         if not asked.json:
             replayed.show_state(found, looked, event)
-        left = await effects.effects(found.events(after=seq))
+        left = await effects.effects(found.events, after=seq)
         if asked.json:
             show_json(replayed.state_document(found, looked, left))
         else:

@@ -187,7 +187,7 @@ class Api:
         after = asked.number(http.query_params, "after", 0, least=0, most=asked.MOST_SEQ)
         async with self._desk.tape(session) as tape:
             await tape.grow()
-            found = await effects.effects(tape.events(after=after))
+            found = await effects.effects(tape.events, after=after)
         return answer({"count": found.count, "told": effects.told(found, after=after)})
 
     async def family(self, http: Request) -> Response:

@@ -1,7 +1,7 @@
 """What was done outside the log and stays done, whatever is replayed or forked. Pure."""
 
 from collections import Counter
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterator, Callable
 
 from msgspec import Struct
 
@@ -10,6 +10,7 @@ from flightlog.wire import payload as payloads
 from flightlog.wire.payload import ToolCall
 from flightlog_recorder.inspect.telling import cut
 
+LOOKED = 10_000  # events that are looked through: a second's reading
 KEPT = 20  # effects that are told one by one; the rest is counted
 
 
@@ -21,11 +22,15 @@ class Effect(Struct, frozen=True):
 
 
 class Effects(Struct, frozen=True):
-    """The external effects in a part of a log: the first of them, and how many by tool."""
+    """The external effects in a part of a log: the first of them, and how many by tool.
+
+    `upto` is the last event that was looked at, where more lie behind it.
+    """
 
     count: int = 0
     first: tuple[Effect, ...] = ()
     tools: dict[str, int] = {}
+    upto: int | None = None
 
 
 def effect(event: Event) -> Effect | None:
@@ -38,24 +43,30 @@ def effect(event: Event) -> Effect | None:
     return None
 
 
-async def effects(events: AsyncIterable[Event]) -> Effects:
-    """The effects among the events."""
+Read = Callable[..., AsyncIterator[Event]]  # takes `after` and `until`
+
+
+async def effects(read: Read, *, after: int) -> Effects:
+    """The effects behind an event, among the next `LOOKED`."""
     first: list[Effect] = []
     tools: Counter[str] = Counter()
-    async for event in events:
-        if found := effect(event):
+    upto, more = after + LOOKED, False
+    async for event in read(after=after, until=upto + 1):
+        more = event.seq > upto
+        if not more and (found := effect(event)):
             tools[found.tool] += 1
             if len(first) < KEPT:
                 first.append(found)
-    return Effects(tools.total(), tuple(first), dict(tools))
+    return Effects(tools.total(), tuple(first), dict(tools), upto if more else None)
 
 
 def told(found: Effects, *, after: int) -> str:
     """One line; empty when there are none."""
+    unseen = f"; what lies behind {found.upto:,} was not looked at" if found.upto else ""
     if not found.count:
-        return ""
+        return f"no external effect up to {found.upto:,}{unseen}" if found.upto else ""
     one = found.count == 1
     places = ", ".join(f"{each.seq} {cut(each.tool, width=40)}" for each in found.first[:6])
     more = f" and {found.count - 6} more" if found.count > 6 else ""
     what = f"{found.count:,} external {'effect' if one else 'effects'} after {after:,}"
-    return f"{what} {'is' if one else 'are'} not undone: {places}{more}"
+    return f"{what} {'is' if one else 'are'} not undone: {places}{more}{unseen}"

@@ -162,16 +162,18 @@ def _first(file: IO[bytes]) -> Event | None:
 
 
 def _last(file: IO[bytes]) -> Event | None:
-    """The last event, found from the end."""
-    size, window = file.seek(0, 2), BYTES
-    while True:
-        file.seek(max(0, size - window))
-        lines = file.read().splitlines()
-        whole = lines if window >= size else lines[1:]
-        found = next((event for line in reversed(whole) if (event := _event(line))), None)
-        if found is not None or window >= size:
+    """The last event, found from the end; a window and a line are held at a time."""
+    end, rest = file.seek(0, 2), b""
+    while end > 0:
+        start = max(0, end - BYTES)
+        file.seek(start)
+        block = file.read(end - start) + rest
+        rest, newline, whole = block.partition(b"\n") if start else (b"", b"\n", block)
+        lines = reversed(whole.split(b"\n")) if newline else ()
+        if (found := next((event for line in lines if (event := _event(line))), None)) is not None:
             return found
-        window *= 2
+        end = start
+    return None
 
 
 def _event(line: bytes) -> Event | None:

@@ -171,7 +171,7 @@ class _Player:
             case "request":
                 return await self._request(seq)
             case "effects":
-                return _effects(await effects.effects(tape.events(after=seq)), seq)
+                return _effects(await effects.effects(tape.events, after=seq), seq)
 
     async def _request(self, seq: int) -> list[Strip]:
         try:
@@ -207,7 +207,7 @@ def _state(state: SessionState) -> list[Strip]:
 
 
 def _effects(found: effects.Effects, seq: int) -> list[Strip]:
-    if not found.count:
+    if not found.count and found.upto is None:
         return [Strip(f"no external effect lies behind {seq:,}", "dim")]
     head = Strip(effects.told(found, after=seq), "bold")
     return [head, Strip(""), *(Strip(f"{each.seq:>7,}  {each.tool}") for each in found.first)]
