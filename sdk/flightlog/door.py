@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import asynccontextmanager
 from signal import Signals
 from typing import Literal
@@ -77,9 +77,7 @@ class Door:
         found, made_by = await opening.patiently(identify, until=until)
         wanted = replace(wanted, id=found, made_by=made_by)
         if on_live == "refuse":
-            refuse = functools.partial(self._refuse_live, found)
-            _, heard = await opening.page_by_page(refuse, until=until + alive.SILENCE)
-            until = heard - alive.SILENCE
+            until = await self._refuse_live(found, until)
         snapshot = await self._cache.snapshot(found)
         look = functools.partial(opening.look, self.bus, wanted, snapshot)
         folded, until = await opening.page_by_page(look, until=until)
@@ -149,12 +147,22 @@ class Door:
             raise
         return journal, opened
 
-    async def _refuse_live(self, id: str, passed: Passed[SessionState]) -> None:
-        """Raise if somebody writes it. The log alone knows who does not: the catalog may lag."""
+    async def _refuse_live(self, id: str, until: float) -> float:
+        """Raise if somebody writes it; else the time until when to open it, listening apart.
+
+        The log alone knows that nobody does: the catalog may lag.
+        """
         snapshot = await self._cache.snapshot(id)
-        folded = await opening.fold(self.bus, self.tenant, id, snapshot, passed=passed)
-        patience = alive.SILENCE if folded.state.status == "running" else 0.5
-        if id in self._open_here or await alive.is_live(
-            self.bus, self.tenant, id, patience=patience
-        ):
+
+        def look(passed: Passed[SessionState]) -> Awaitable[Folded[SessionState]]:
+            return opening.fold(self.bus, self.tenant, id, snapshot, passed=passed)
+
+        folded, until = await opening.page_by_page(look, until=until)
+        patience, began = (
+            alive.SILENCE if folded.state.status == "running" else 0.5,
+            clock.elapsed(),
+        )
+        listen = functools.partial(alive.is_live, self.bus, self.tenant, id, patience=patience)
+        if id in self._open_here or await opening.patiently(listen, until=until + patience):
             raise SessionLive(id)
+        return until + clock.elapsed() - began

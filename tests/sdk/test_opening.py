@@ -26,6 +26,7 @@ from flightlog import (
     snapshot,
 )
 from flightlog.bus.nats_bus import connect_bare, create_streams
+from flightlog.bus.patience import ANSWER_TIMEOUT
 from flightlog.bus.protocol import Outgoing
 from flightlog.cache.cut import Cut
 from flightlog.event import Event
@@ -307,8 +308,10 @@ def test_a_log_may_be_as_long_as_it_likes_while_its_pages_keep_coming() -> None:
         return await opening.page_by_page(work, until=clock.elapsed() + 30)
 
     with contextlib.closing(VirtualLoop()) as loop:
-        _, left = loop.run_until_complete(opened(100, 20))
-        assert left - loop.time() == 30  # what follows has as much time as before
+        _, left = loop.run_until_complete(opened(100, ANSWER_TIMEOUT - 1))
+        assert left - loop.time() == ANSWER_TIMEOUT  # what follows has time, too
+        _, left = loop.run_until_complete(opened(1, 3))
+        assert left - loop.time() == 27  # a short log changes nothing
         with pytest.raises(BusUnavailable):
             loop.run_until_complete(opened(100, 31))
 

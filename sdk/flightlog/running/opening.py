@@ -8,6 +8,7 @@ from typing import TypeVar
 from msgspec import Raw, Struct
 
 from flightlog import clock, environment
+from flightlog.bus.patience import ANSWER_TIMEOUT
 from flightlog.bus.protocol import Bus
 from flightlog.errors import (
     BusUnavailable,
@@ -89,19 +90,22 @@ async def patiently(work: Callable[[], Awaitable[T]], *, until: float) -> T:
 async def page_by_page(
     work: Callable[[Passed[SessionState]], Awaitable[T]], *, until: float
 ) -> tuple[T, float]:
-    """The same for what reads a log: each page that comes gives the next one as much time again.
+    """The same for what reads a log: a page that comes leaves time for one more answer.
 
-    With the time that is then left for what follows: `until`, moved by as long as this took.
+    With the time until when what follows may take: that for an answer at least.
     """
-    began = clock.elapsed()
     limit = asyncio.timeout_at(until)
 
     async def passed(_: Folded[SessionState]) -> None:
         if not limit.expired():  # a page may come when it is just too late
-            limit.reschedule(clock.elapsed() + until - began)
+            limit.reschedule(_answered_by(until))
 
     found = await _again(functools.partial(work, passed), limit)
-    return found, until + clock.elapsed() - began
+    return found, _answered_by(until)
+
+
+def _answered_by(until: float) -> float:
+    return max(until, clock.elapsed() + ANSWER_TIMEOUT)
 
 
 async def _again(work: Callable[[], Awaitable[T]], limit: asyncio.Timeout) -> T:
