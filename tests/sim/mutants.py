@@ -11,7 +11,7 @@ from flightlog.bus.answer import Acked, Answer, Conflict, Unclear
 from flightlog.bus.protocol import Message
 from flightlog.errors import Fenced
 from flightlog.event import Event, decode
-from flightlog.reading.chain import Chain
+from flightlog.reading.chain import Chain, Head
 from flightlog.reading.once import Reading
 from flightlog.running import opening
 from flightlog.state import SessionState
@@ -39,8 +39,8 @@ def _no_compare(broker: Broker, stream: Stream, subject: str, expected: int) -> 
     return None if free else _refusal(broker, stream, subject, expected)
 
 
-def _fits_by_seq(chain: Chain, event: Event) -> bool:
-    return event.seq == chain.head.seq + 1
+def _fits_by_seq(_: Chain, event: Event, head: Head) -> bool:
+    return event.seq == head.seq + 1
 
 
 def _nobody_in_force(chain: Chain, seq: int) -> int:
