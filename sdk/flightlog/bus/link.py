@@ -126,7 +126,7 @@ class Link:
             self._refused(client, match[1], match[2], exc)
         elif _is_final(exc) and self._connecting is not None:
             self._connecting.cancel()
-        if not (self._last_error and _is_final(self._last_error)):
+        if self._last_error is None or _says_as_much(exc, self._last_error):
             self._last_error = exc
         _log.debug("nats-py reported %s", type(exc).__name__)
 
@@ -248,6 +248,15 @@ def _is_unwelcome(exc: Exception) -> bool:
 def _is_final(exc: Exception) -> bool:
     """Whether another try to connect ends the same way."""
     return _is_unwelcome(exc) or isinstance(exc, ssl.SSLCertVerificationError)
+
+
+def _says_as_much(exc: Exception, before: Exception) -> bool:
+    """Whether it tells as well as the one before why there is no connection.
+
+    A server that wants our certificate says so and cuts the line: which is seen first is chance.
+    """
+    cut = isinstance(exc, ConnectionError | nats.errors.UnexpectedEOF)
+    return not _is_final(before) and not (cut and isinstance(before, ssl.SSLError))
 
 
 def _succeeded(connecting: "asyncio.Future[None]") -> bool:
