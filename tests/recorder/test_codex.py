@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec import Raw
 
 from flightlog.wire import carry, payload
-from flightlog_recorder.importer import BadTranscript, Draft, Imported, keys, oversize, read_codex
+from flightlog_recorder.importer import BadTranscript, Draft, Imported, keys, read_codex
 from flightlog_recorder.importer.codex_tokens import Tokens
 from flightlog_recorder.importer.drafts import KEPT
 from tests.recorder.rollouts import DATA, every_rollout
@@ -349,10 +348,16 @@ def test_a_searches_for_tools_by_the_provider_itself_is_no_call_of_ours(tmp_path
     assert [draft.type for draft in imported.drafts][1:] == ["model_request", "model_response"]
 
 
-def test_what_one_message_cannot_hold_is_shortened_in_place_and_whole_in_pieces() -> None:
-    whole = Raw(json.dumps({"name": "f" * 1_600_000, "call_id": "c"}).encode())
-    assert len(bytes(oversize.shorten(whole, limit=oversize.LIMIT))) <= oversize.LIMIT
-    assert b"".join(oversize.pieces(whole)) == bytes(whole)
+def test_what_one_message_cannot_hold_is_shortened_in_place_and_whole_in_pieces(
+    tmp_path: Path,
+) -> None:
+    image = {"type": "input_image", "image_url": "data:image/png;base64," + "A" * 700}
+    path = written(tmp_path, META, said([image] * 1_800), said("b"))  # none is worth a blob
+    whole = read_codex(path, limit=10_000_000).drafts[1].payload
+    imported = read_codex(path)
+    assert imported.report.largest <= 1_000_000
+    parts = [each for each in bodies(imported, KEPT) if each["kind"] == "piece"]
+    assert b"".join(part["raw"] for part in parts) == bytes(whole)
 
 
 @pytest.mark.parametrize(
