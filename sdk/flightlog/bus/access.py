@@ -30,7 +30,21 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]+")
 Secret = str | Callable[[], str]
 
 
-class NatsAccess(Struct, frozen=True, kw_only=True):
+class _Told(Struct, frozen=True, kw_only=True):
+    """What arguments, the environment and a context of the `nats` command all tell by one name."""
+
+    url: str = ""
+    user: str = ""
+    creds: str = ""
+    nkey: str = ""
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+    tls_first: bool = False
+    inbox_prefix: str = ""
+
+
+class NatsAccess(_Told, frozen=True, kw_only=True):
     """The servers (`url`, several with commas) and at most one proof of who we are.
 
     A proof is user and password, a token, or the path of a creds file (JWT) or of an nkey seed;
@@ -40,17 +54,8 @@ class NatsAccess(Struct, frozen=True, kw_only=True):
     `_INBOX`. Files are read at each connect.
     """
 
-    url: str = ""
-    user: str = ""
     password: Secret = ""
     token: Secret = ""
-    creds: str = ""
-    nkey: str = ""
-    ca: str = ""
-    cert: str = ""
-    key: str = ""
-    tls_first: bool = False
-    inbox_prefix: str = ""
 
     def __repr__(self) -> str:
         return f"NatsAccess({', '.join(self.servers)})"
@@ -148,20 +153,11 @@ def redis_url(given: str | None = None, *, environ: Mapping[str, str] | None = N
     return told or (read_secret(path, variable=f"{_REDIS}_FILE") if path else None)
 
 
-class _Context(Struct):
+class _Context(_Told, frozen=True, kw_only=True):
     """A context file of the `nats` command, as far as it concerns a client."""
 
-    url: str = ""
-    user: str = ""
     password: str = ""
     token: str = ""
-    creds: str = ""
-    nkey: str = ""
-    ca: str = ""
-    cert: str = ""
-    key: str = ""
-    tls_first: bool = False
-    inbox_prefix: str = ""
     user_jwt: str = ""
     jetstream_domain: str = ""
     jetstream_api_prefix: str = ""
