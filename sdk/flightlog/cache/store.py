@@ -1,32 +1,25 @@
-"""Redis or Valkey, a cache of the log: snapshots and rows. The one module that knows redis-py."""
+"""Redis or Valkey, a cache of the log: snapshots and rows. It and `client` alone know redis-py."""
 
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Collection, Generator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-import redis as redis_py
-import redis.asyncio as redis
 from msgspec import Struct
 from msgspec.structs import replace
 from redis import exceptions as refusals
-from redis.asyncio.retry import Retry
-from redis.backoff import ExponentialWithJitterBackoff
 
-from flightlog.cache import catalog, place, script
+from flightlog.cache import catalog, client, place, script
 from flightlog.cache.catalog import Cursor, Filter, Page, Row
+from flightlog.cache.client import Client
 from flightlog.cache.place import Seen
 from flightlog.errors import FlightlogError, NotPermitted
 
 PURGED_LIFE = 86_400  # seconds that a purged mark stays, so that a late projector meets it
 TIMEOUT = 2.0  # seconds for one answer: a cache that is slower is as good as down
-_CONNECTIONS = 16
 _CHUNK = 500  # rows fetched at once
 _KEYS_SCANNED = 10_000  # sessions that a listing by key looks at, at most
 _ATTEMPTS = 16  # compare-and-set rounds; each lost one means that another replica got on
-# That redis-py tells its name costs 1 ms of a resume: it reads the metadata of its own package.
-_UNNAMED = ("driver_info",) if hasattr(redis_py, "DriverInfo") else ("lib_name", "lib_version")
-_CLUSTER_SCHEMES = {"redis+cluster://": "redis://", "rediss+cluster://": "rediss://"}
 
 
 class StoreUnavailable(FlightlogError):
@@ -47,13 +40,13 @@ class Saved(Struct, frozen=True):
 class Store:
     """A connection to Redis. Every call may raise `StoreUnavailable` or `NotPermitted`, in time."""
 
-    def __init__(self, client: "redis.Redis | redis.RedisCluster", where: str) -> None:
-        self._client: Any = client
+    def __init__(self, connected: Client, where: str) -> None:
+        self._client: Any = connected
         self.where = where
-        self._swap = client.register_script(script.SWAP)
-        self._put_row = client.register_script(script.ROW)
-        self._put_snapshot = client.register_script(script.SNAPSHOT)
-        self._keep_snapshot = client.register_script(script.KEEP)
+        self._swap = connected.register_script(script.SWAP)
+        self._put_row = connected.register_script(script.ROW)
+        self._put_snapshot = connected.register_script(script.SNAPSHOT)
+        self._keep_snapshot = connected.register_script(script.KEEP)
 
     @classmethod
     def connect(cls, url: str, *, timeout: float = TIMEOUT) -> "Store":
@@ -62,10 +55,10 @@ class Store:
         Nothing is sent yet; `ping` tells whether it answers. `timeout` is that of one answer.
         """
         try:
-            client = _client(url, timeout)
+            made = client.make(url, timeout)
         except (ValueError, TypeError, AttributeError) as exc:
             raise StoreUnavailable("the given URL", "it is no redis:// URL") from exc
-        return cls(client, _where(client))
+        return cls(made, client.where(made))
 
     async def close(self) -> None:
         """Close all connections. Idempotent."""
@@ -377,28 +370,3 @@ def _code(exc: Exception) -> str:
     """The error's class, or the code a server answers with: one word in capitals, never a value."""
     word = str(exc).split(" ", 1)[0]
     return word if word.isalpha() and word.isupper() else type(exc).__name__
-
-
-def _client(url: str, timeout: float) -> "redis.Redis | redis.RedisCluster":
-    options: dict[str, Any] = {
-        "protocol": 2,  # the shapes of answers differ between 2 and 3, and every server speaks 2
-        "socket_timeout": timeout,
-        "socket_connect_timeout": timeout,
-        # one more try gets over a pooled connection that a restart cut
-        "retry": Retry(ExponentialWithJitterBackoff(base=0.02, cap=0.2), 1),
-        **dict.fromkeys(_UNNAMED),
-    }
-    for scheme, plain in _CLUSTER_SCHEMES.items():
-        if url.startswith(scheme):
-            return redis.RedisCluster.from_url(plain + url.removeprefix(scheme), **options)
-    pool = redis.BlockingConnectionPool.from_url(
-        url, max_connections=_CONNECTIONS, timeout=timeout, **options
-    )
-    return redis.Redis.from_pool(pool)
-
-
-def _where(client: "redis.Redis | redis.RedisCluster") -> str:
-    if isinstance(client, redis.RedisCluster):
-        return ", ".join(node.name for node in client.nodes_manager.startup_nodes.values())
-    options = client.connection_pool.connection_kwargs
-    return str(options.get("path") or f"{options.get('host')}:{options.get('port', 6379)}")
