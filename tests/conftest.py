@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -15,9 +15,11 @@ import hypothesis
 import pytest
 import redis
 
+from flightlog import Log, connect
 from flightlog_recorder.embedded import Nats, Server, Servers, Valkey
 from tests.cluster import Cluster
 from tests.containers import IN_CONTAINERS, REDIS_IMAGES, ContainerServer, in_container
+from tests.scripted import TENANT
 
 REDIS_FLAVOURS = list(REDIS_IMAGES) if IN_CONTAINERS else None
 
@@ -105,6 +107,13 @@ def servers(nats_server: Server, redis_url: str, shared_redis: Server) -> Server
         nats=nats_server,
         redis=shared_redis,
     )
+
+
+@pytest.fixture
+async def log(servers: Servers) -> AsyncIterator[Log]:
+    """A connection of the tests' tenant, with Redis."""
+    async with connect(nats=servers.nats_url, redis=servers.redis_url, tenant=TENANT) as connected:
+        yield connected
 
 
 @pytest.fixture

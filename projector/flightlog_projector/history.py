@@ -6,10 +6,8 @@ Those that are kept lie so near to each other that a state at any seq is one pag
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from flightlog import event as events
-from flightlog import snapshot as snapshots
 from flightlog.cache.shelf import Held, Shelf
-from flightlog.reading import chain
+from flightlog.reading import chain, reader
 from flightlog.reading.reader import Folded
 from flightlog.snapshot import Projection, Snapshot
 from flightlog_projector.metrics import Metrics
@@ -67,7 +65,7 @@ class History:
         held = self.last
         if held is not None and held.sequence >= folded.sequence:
             return held.sequence == folded.sequence
-        new, name = _snapshot(self._projection, folded), self._projection.name
+        new, name = reader.snapshot_of(self._projection, folded), self._projection.name
         if len(new.cut.state) > HEAD_BYTES:
             self._metrics.snapshots_skipped.labels(name).inc()
             return False
@@ -116,18 +114,3 @@ def spaced(before: int, seq: int, *, head: int = 0) -> bool:
     while head > HEAD_SHARE * every:
         every *= 2
     return before // every != seq // every
-
-
-def _snapshot(projection: Projection[Any], folded: Folded[Any]) -> Snapshot:
-    return Snapshot(
-        projection=projection.name,
-        version=projection.version,
-        schema=events.WIRE_VERSION,
-        seq=folded.seq,
-        sequence=folded.sequence,
-        part=folded.part,
-        read_to=folded.read_to,
-        digest=folded.digest or "",
-        writers=folded.writers,
-        cut=snapshots.cut(projection, folded.state),
-    )

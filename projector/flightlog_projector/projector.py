@@ -13,6 +13,7 @@ from flightlog.cache.catalog import Row
 from flightlog.cache.place import Seen
 from flightlog.cache.shelf import Shelf
 from flightlog.cache.store import Store
+from flightlog.defect import place
 from flightlog.errors import BusUnavailable, FlightlogError, LogCorrupt
 from flightlog.reading import reader
 from flightlog.reading.reader import Folded, Passed
@@ -81,7 +82,7 @@ class Projector:
         except FlightlogError:
             raise
         except Exception as exc:  # noqa: BLE001  one session's log must not stop the others
-            return await self._set_aside(job, f"projecting it raised {_place(exc)}")
+            return await self._set_aside(job, f"projecting it raised {place(exc)}")
 
     async def _project(self, job: Job) -> Projected:
         history = await self._history(job, SESSION)
@@ -159,7 +160,7 @@ class Projector:
         except FlightlogError:
             raise
         except Exception as exc:  # noqa: BLE001  users' code may raise anything
-            _log.warning("projection %s of session %s raised %s", name, job.session, _place(exc))
+            _log.warning("projection %s of session %s raised %s", name, job.session, place(exc))
             self._metrics.projection_failures.labels(name).inc()
 
     async def _history(self, job: Job, projection: Projection[Any]) -> History:
@@ -228,12 +229,3 @@ def _row(job: Job, folded: Folded[SessionState], snapshot_seq: int, snapshot_at:
         snapshot_seq=snapshot_seq,
         snapshot_at=round(snapshot_at, 3),
     )
-
-
-def _place(exc: Exception) -> str:
-    """The error's class and where it was raised; its text may quote a payload."""
-    trace = exc.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    where = f" at {trace.tb_frame.f_globals.get('__name__')}:{trace.tb_lineno}" if trace else ""
-    return f"{type(exc).__name__}{where}"

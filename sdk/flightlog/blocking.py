@@ -47,7 +47,7 @@ from flightlog.wire.payload import Purpose
 A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
-S = TypeVar("S", AsyncCalling, AsyncRequesting)
+S = TypeVar("S", AsyncCalling, AsyncRequesting, AsyncSubscription)
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -109,7 +109,7 @@ def _in_steps(
 
 
 class _Steps(_Held[S]):
-    """A call in two steps, as a block."""
+    """An async block, as one that is entered and left here."""
 
     def __enter__(self) -> Self:
         self.thread.run(self.held.__aenter__)
@@ -257,20 +257,8 @@ class Delivery(_Held[AsyncDelivery]):
     fail = _waiting(AsyncDelivery.fail)
 
 
-class Subscription(_Held[AsyncSubscription]):
+class Subscription(_Steps[AsyncSubscription]):
     """Live events as they come, to be iterated over; see `flightlog.Subscription`."""
-
-    def __enter__(self) -> Self:
-        self.thread.run(self.held.__aenter__)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.thread.leave(self.held.__aexit__, exc)
 
     def __iter__(self) -> Iterator[Delivery]:
         deliveries = cast("AsyncGenerator[AsyncDelivery]", aiter(self.held))

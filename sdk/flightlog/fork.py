@@ -22,9 +22,8 @@ from flightlog.errors import (
     NoSuchSession,
     SessionPurged,
 )
-from flightlog.event import Event
-from flightlog.reading import reader
-from flightlog.snapshot import SESSION, Projection
+from flightlog.reading import passage, reader
+from flightlog.snapshot import SESSION
 from flightlog.wire import payload as payloads
 from flightlog.wire.payload import SessionForked
 from flightlog.writing import keys, seal
@@ -40,27 +39,6 @@ class Point(Struct, frozen=True):
 
     session: str
     at: int | None = None
-
-
-class _Count:
-    """The seq of the last event up to a point, and nothing else."""
-
-    name, version = "count", 1
-
-    def initial(self) -> int:
-        return 0
-
-    def apply(self, state: int, event: Event) -> int:
-        return max(state, event.seq)
-
-    def encode(self, state: int) -> bytes:
-        return str(state).encode()
-
-    def decode(self, raw: bytes) -> int:
-        return int(raw)
-
-
-_COUNT: Projection[int] = _Count()
 
 
 async def fork(
@@ -91,15 +69,15 @@ async def fork(
 
 async def _reached(bus: Bus, tenant: str, point: Point) -> int:
     """The event to fork at; raises when the source has none of that seq."""
-    found = await reader.fold(bus, tenant, point.session, _COUNT, until=point.at)
+    found = await reader.fold(bus, tenant, point.session, passage.NOTHING, until=point.at)
     if found.presence == "purged":
         raise SessionPurged(point.session)
     if found.presence != "present":
         raise NoSuchSession(point.session)
-    if point.at is not None and not 0 <= point.at <= found.state:
-        why = f"session {point.session} has {found.state} events, there is no event {point.at}"
+    if point.at is not None and not 0 <= point.at <= found.seq:
+        why = f"session {point.session} has {found.seq} events, there is no event {point.at}"
         raise InvalidValue("at", why)
-    return found.state
+    return found.seq if point.at is None else point.at
 
 
 async def _claimed(bus: Bus, tenant: str, key: str) -> Entry:

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from flightlog import Log
-from flightlog import event as events
 from flightlog import snapshot as snapshots
 from flightlog.bus.answer import Acked
 from flightlog.bus.protocol import Outgoing
@@ -12,7 +13,7 @@ from flightlog.cache.floor import Floor, Floors
 from flightlog.event import Event
 from flightlog.reading import reader
 from flightlog.reading.reader import Folded
-from flightlog.snapshot import SESSION, Snapshot
+from flightlog.snapshot import SESSION
 from flightlog.state import SessionState
 from flightlog.wire import subject as names
 from flightlog.writing import keys
@@ -93,20 +94,8 @@ async def save(log: Log, session: str, value: bytes) -> None:
 
 def snapshot(folded: Folded[SessionState], *, state: SessionState | None = None) -> bytes:
     """A snapshot's bytes; `state` for one that tells another story."""
-    return snapshots.write(
-        Snapshot(
-            projection=SESSION.name,
-            version=SESSION.version,
-            schema=events.WIRE_VERSION,
-            seq=folded.seq,
-            sequence=folded.sequence,
-            part=folded.part,
-            read_to=folded.read_to,
-            digest=folded.digest or "",
-            writers=folded.writers,
-            cut=snapshots.cut(SESSION, state or folded.state),
-        )
-    )
+    told = folded if state is None else replace(folded, state=state)
+    return snapshots.write(reader.snapshot_of(SESSION, told))
 
 
 def row(session: str, folded: Folded[SessionState]) -> catalog.Row:

@@ -12,7 +12,7 @@ import flightlog
 from flightlog import Log
 from flightlog.wire import carry
 from flightlog.wire import subject as names
-from flightlog_recorder.embedded import Server, Servers
+from flightlog_recorder.embedded import Server
 from tests.handmade import SESSION, chain, follow, takeover, tombstone
 from tests.recorder.batches import write_batches
 from tests.recorder.inspected import Client, inspected
@@ -21,14 +21,6 @@ from tests.scripted import TENANT, Model, asks, payloads, stored, types
 
 PAGES = ("", "/events", "/events/1", "/states/1", "/changes/1", "/export", "/live", "/marks")
 HOSTILE = "\x1b[31m<script>alert(1)</script>\x00\u202e "
-
-
-@pytest.fixture
-async def log(servers: Servers) -> AsyncIterator[Log]:
-    async with flightlog.connect(
-        nats=servers.nats_url, redis=servers.redis_url, tenant=TENANT
-    ) as log:
-        yield log
 
 
 @pytest.fixture

@@ -5,12 +5,10 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-import flightlog
 from flightlog import Log
 from flightlog_recorder.embedded import Servers
 from tests.recorder.command import Command, Ran, Running
@@ -24,14 +22,6 @@ KEY, TIME = "nightly", "2026-11-30T02:00Z"
 SESSION_KEY = f"{KEY}/{TIME}"
 RUN = ("run", "--key", KEY, "--schedule-time", TIME, "--backoff", "0.01")
 AGENT = ("--", sys.executable, "-m", "tests.recorder.agent")
-
-
-@pytest.fixture
-async def log(servers: Servers) -> AsyncIterator[Log]:
-    async with flightlog.connect(
-        nats=servers.nats_url, redis=servers.redis_url, tenant=TENANT
-    ) as log:
-        yield log
 
 
 @pytest.fixture

@@ -27,14 +27,6 @@ SOON = 0.2  # seconds of silence that are enough here
 
 
 @pytest.fixture
-async def log(servers: Servers) -> AsyncIterator[Log]:
-    async with flightlog.connect(
-        nats=servers.nats_url, redis=servers.redis_url, tenant=TENANT
-    ) as log:
-        yield log
-
-
-@pytest.fixture
 async def other(servers: Servers) -> AsyncIterator[Log]:
     async with flightlog.connect(
         nats=servers.nats_url, redis=servers.redis_url, tenant=TENANT

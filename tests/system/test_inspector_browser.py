@@ -8,10 +8,8 @@ import pytest
 from msgspec.structs import replace
 from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
 
-import flightlog
 from flightlog import Log
 from flightlog.wire import subject as names
-from flightlog_recorder.embedded import Servers
 from flightlog_recorder.inspector.serving import Where, serving
 from tests.handmade import chain
 from tests.recorder.batches import write_batches
@@ -30,14 +28,6 @@ HOSTILE = (
     "<img src=x onerror=\"document.title='owned'\"><a href=javascript:alert(1)>x</a>"
     "\u202etxt.exe\u202c\x00\u2066"
 )
-
-
-@pytest.fixture
-async def log(servers: Servers) -> AsyncIterator[Log]:
-    async with flightlog.connect(
-        nats=servers.nats_url, redis=servers.redis_url, tenant=TENANT
-    ) as log:
-        yield log
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from flightlog import FlightlogError, InvalidName, Log, connect
 from flightlog.bus import access
 from flightlog.bus.access import NatsAccess
 from flightlog.bus.nats_bus import NatsBus
+from flightlog.defect import place
 from flightlog.wire import subject as names
 from flightlog.wire.carry import Redact
 from flightlog_recorder.cli.output import Exit, Usage, exit_code, mute, note
-from flightlog_recorder.defect import place
 
 DEBUG = "FLIGHTLOG_DEBUG"
 

@@ -18,8 +18,8 @@ from flightlog import (
     SessionPurged,
     StoreUnavailable,
 )
+from flightlog.defect import place
 from flightlog.wire import subject as names
-from flightlog_recorder.defect import place
 from flightlog_recorder.inspector.parts import NoSuchPart
 from flightlog_recorder.replay.tape import NotThere
 

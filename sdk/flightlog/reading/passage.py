@@ -45,12 +45,12 @@ class _Nothing:
         return None
 
 
-_NOTHING: Projection[None] = _Nothing()
+NOTHING: Projection[None] = _Nothing()
 
 
 async def end(bus: Bus, tenant: str, session: str, snapshot: Snapshot | None) -> Folded[None]:
     """Where the log stands now, read from a snapshot's event on; its pieces are not needed."""
-    return await reader.fold(bus, tenant, session, _NOTHING, snapshot=snapshot)
+    return await reader.fold(bus, tenant, session, NOTHING, snapshot=snapshot)
 
 
 async def events(

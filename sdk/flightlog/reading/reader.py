@@ -161,6 +161,22 @@ def start(projection: Projection[S], snapshot: Snapshot | None) -> S:
         raise Undecodable from exc
 
 
+def snapshot_of(projection: Projection[S], folded: Folded[S]) -> Snapshot:
+    """The snapshot that a fold can go on from later."""
+    return Snapshot(
+        projection=projection.name,
+        version=projection.version,
+        schema=WIRE_VERSION,
+        seq=folded.seq,
+        sequence=folded.sequence,
+        part=folded.part,
+        read_to=folded.read_to,
+        digest=folded.digest or "",
+        writers=folded.writers,
+        cut=snapshots.cut(projection, folded.state),
+    )
+
+
 def head_of(snapshot: Snapshot | None) -> Head:
     """Where a snapshot stands in its log."""
     if snapshot is None:

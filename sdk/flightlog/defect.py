@@ -1,4 +1,4 @@
-"""Defects of ours, named without their texts, which may quote a payload."""
+"""Defects, of ours or of users' code, named without their texts, which may quote a payload."""
 
 
 def place(exc: Exception) -> str:
