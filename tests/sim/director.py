@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from random import Random
 
+from flightlog.wire.layout import DEAD_STREAM
 from tests.sim.agent import Agent
 from tests.sim.burst import Burst
 from tests.sim.harness import Harness
@@ -122,7 +123,9 @@ class Director:
 
     def _fill(self) -> bool:
         self.world.trace("full")
-        stream = self.rng.choice(list(self.net.broker.streams.values()))
+        # No simulated process writes dead letters: seeds keep to the streams that matter.
+        written = [each for each in self.net.broker.streams.values() if each.name != DEAD_STREAM]
+        stream = self.rng.choice(written)
         stream.full = True
         self.net.post(self._outage(), setattr, stream, "full", False)
         return True
