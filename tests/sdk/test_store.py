@@ -274,6 +274,32 @@ async def test_values_of_another_type_under_our_keys_are_absent_and_are_replaced
     assert await listed(store) == await listed(store, Filter(key="k")) == ["s1"]
 
 
+class Emptied(Store):
+    """A real store that is emptied right before the next plain value is read."""
+
+    empties = False
+
+    async def value(self, key: str) -> bytes | None:
+        if self.empties:
+            await self._client.flushall()
+        return await super().value(key)
+
+
+async def test_no_floor_is_set_in_a_redis_that_was_emptied_meanwhile(
+    redis_url: str,
+) -> None:
+    store = Emptied.connect(redis_url)
+    assert isinstance(store, Emptied)
+    floors = Floors(store, "FLIGHTLOG_0", replica="r1")
+    assert await floors.claim()
+    assert await floors.create(Floor("g", 5))
+    store.empties = True
+    assert not await floors.create(Floor("h", 6))
+    store.empties = False
+    assert await floors.floor() is None
+    await store.close()
+
+
 async def test_a_floor_is_raised_only_from_the_value_that_was_seen(store: Store) -> None:
     floors = Floors(store, "FLIGHTLOG_0", replica="r1")
     assert await floors.floor() is None

@@ -57,11 +57,17 @@ class Floors:
             await self._store.drop(self._rebuilding)
 
     async def create(self, floor: Floor) -> bool:
-        """Set the floor at the end of a rebuild; false if that is not ours any more."""
+        """Set the floor at the end of a rebuild; false if that is not ours any more.
+
+        A Redis that is emptied meanwhile has lost the claim, too: no floor is set on nothing.
+        """
         if not await self.keep():
             return False
         found = await self._store.value(self._floor)
-        return await self._store.exchange(self._floor, found, msgspec.json.encode(floor))
+        claim = (self._rebuilding, self._replica.encode())
+        return await self._store.exchange(
+            self._floor, found, msgspec.json.encode(floor), beside=claim
+        )
 
     async def rebuilding(self) -> bool:
         """Whether the stream's part of the catalog is not whole now."""

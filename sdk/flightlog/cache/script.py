@@ -4,10 +4,12 @@ Each touches only keys it is told, of one hash tag; a key that holds another typ
 garbage and goes. Each counts its own repetition as success, as clients send again after a timeout.
 """
 
-# KEYS: value. ARGV: expected, 1 when something was there, new value, its life in seconds or 0
+# KEYS: value, and perhaps another. ARGV: expected, 1 when something was there, new value, its life
+# in seconds or 0, and what the other one must be
 SWAP = """
 local kind = redis.call('TYPE', KEYS[1]).ok
 if kind ~= 'string' and kind ~= 'none' then redis.call('DEL', KEYS[1]) end
+if KEYS[2] and redis.call('GET', KEYS[2]) ~= ARGV[5] then return 0 end
 local now = redis.call('GET', KEYS[1])
 local expected = (now and '1' or '0') == ARGV[2] and (not now or now == ARGV[1])
 if not expected and now ~= ARGV[3] then return 0 end

@@ -300,15 +300,22 @@ class Store:
         return found
 
     async def exchange(
-        self, key: str, expected: bytes | None, new: bytes, *, life: int = 0
+        self,
+        key: str,
+        expected: bytes | None,
+        new: bytes,
+        *,
+        life: int = 0,
+        beside: tuple[str, bytes] | None = None,
     ) -> bool:
         """Set a plain value if it is `expected` (None: absent) or already `new`. Idempotent.
 
-        `life` in seconds, 0 for ever.
+        `life` in seconds, 0 for ever. `beside`: only while that other key has that value.
         """
         seen = [expected or b"", "0" if expected is None else "1"]
+        keys, held = ([key, beside[0]], [beside[1]]) if beside else ([key], [])
         with self._translated():
-            return bool(await self._swap([key], [*seen, new, life]))
+            return bool(await self._swap(keys, [*seen, new, life, *held]))
 
     async def drop(self, key: str) -> None:
         """Remove a plain value. Idempotent."""
