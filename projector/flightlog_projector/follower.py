@@ -94,15 +94,27 @@ class Follower:
         return self._backlog.notices
 
     async def _drain(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._drain_timeout):
+                await self._finish_backlog()
         running = set(self._running)
-        if running:
-            await asyncio.wait(running, timeout=self._drain_timeout)
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
         with contextlib.suppress(FlightlogError):
             await self._settle()
         await self._notices.close()
+
+    async def _finish_backlog(self) -> None:
+        """Fold what is in hand, sessions that rest from their last fold included."""
+        while self._running or self._backlog.wait(time.monotonic()) is not None:
+            if len(self._running) < MOST_RUNNING:
+                async with self._hindrance():
+                    await self._begin(self._backlog.take(time.monotonic(), LOOK))
+            if self._running:
+                await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+            else:
+                await asyncio.sleep(self._backlog.wait(time.monotonic()) or 0.0)
 
     async def _turn(self) -> None:
         self.progress.turned(time.monotonic())
