@@ -65,7 +65,7 @@ def apply(state: SessionState, event: Event) -> SessionState:
 
 def encode(state: SessionState) -> bytes:
     """The state as JSON, without what is held of blobs; equal histories give equal bytes."""
-    return _encode(state if state.held is UNSET else replace(state, held=UNSET))
+    return _encode(replace(state, held=UNSET, entries=state.entries.kept()))
 
 
 def decode(raw: bytes) -> SessionState:

@@ -19,18 +19,29 @@ def test_only_what_shrinks_is_compressed() -> None:
     assert piece.pack(noise) == b"\0" + noise
 
 
-@pytest.mark.parametrize("value", [None, b"", b"\0", b"\1", b"\2raw", b"raw", b"\1raw", b"\0raw!"])
-def test_what_is_not_the_piece_of_that_name_is_none(value: bytes | None) -> None:
-    assert piece.opened(piece.leaf(b"raw").name, value) is None
-    assert piece.opened(piece.leaf(b"raw").name, b"\0raw") == b"raw"
-
-
-def test_a_frame_cut_anywhere_or_with_more_behind_it_is_none() -> None:
+def test_a_piece_that_was_stored_comes_back_by_its_name() -> None:
     raw = b"some text, and some more. " * 100
-    name, packed = piece.leaf(raw).name, piece.pack(raw)
-    assert piece.opened(name, packed) == raw
-    assert all(piece.opened(name, packed[:at]) is None for at in range(len(packed)))
-    assert piece.opened(name, packed + b"\0") is None
+    name = piece.leaf(raw).name
+    value = piece.stored(name, raw)
+    assert piece.holds(name, value)
+    pieces = piece.Stored({name: value})
+    assert (name in pieces, dict(pieces)) == (True, {name: raw})
+
+
+@pytest.mark.parametrize("value", [b"", b"\0", b"\1", b"\2raw", b"raw", b"\1raw", b"\0raw"])
+def test_what_was_not_stored_as_the_piece_of_that_name_is_not_it(value: bytes) -> None:
+    assert not piece.holds(piece.leaf(b"raw").name, value)
+    assert not piece.holds(piece.leaf(b"raw").name, piece.stored(piece.leaf(b"war").name, b"war"))
+
+
+def test_a_stored_piece_cut_or_changed_anywhere_or_with_more_behind_it_is_not_it() -> None:
+    raw = b"some text, and some more. " * 100
+    name = piece.leaf(raw).name
+    value = piece.stored(name, raw)
+    assert not any(piece.holds(name, value[:at]) for at in range(len(value)))
+    changed = [value[:at] + bytes([value[at] ^ 1]) + value[at + 1 :] for at in range(len(value))]
+    assert not any(piece.holds(name, each) for each in changed)
+    assert not piece.holds(name, value + b"\0")
 
 
 def test_a_frame_that_holds_more_than_any_piece_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 """Snapshots in pieces on a real Redis or Valkey: nothing is left over, nothing is ever missing."""
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator
 from functools import cache
 from itertools import pairwise
@@ -110,10 +111,12 @@ def reached(roots: tuple[str, ...], pieces: dict[str, bytes]) -> set[str]:
     found, due = set[str](), list(roots)
     while due:
         name = due.pop()
-        value = piece.opened(name, pieces.get(name))
-        assert value is not None, "a piece is missing"
+        assert name in pieces, "a piece is missing"
+        assert piece.holds(name, pieces[name])
+        raw = piece.Stored(pieces)[name]
+        assert hashlib.sha256(raw).hexdigest() == name.removeprefix("+")
         found.add(name)
-        due += [] if is_leaf(name) else children(value)
+        due += [] if is_leaf(name) else children(raw)
     return found
 
 

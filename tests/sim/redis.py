@@ -21,7 +21,7 @@ class Snapshots:
         """Keep a snapshot; an older one may still be what is read."""
         self._saved.setdefault(session, []).append(snapshots.write(snapshot))
         pieces = snapshot.cut.pieces
-        self._pieces.update({name: piece.pack(pieces[name]) for name in pieces})
+        self._pieces.update({name: piece.stored(name, pieces[name]) for name in pieces})
 
     async def snapshot(self, tenant: str, session: str, name: str, version: int) -> bytes | None:
         """The newest, mostly."""

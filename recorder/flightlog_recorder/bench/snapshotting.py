@@ -76,7 +76,7 @@ async def _grow(bed: Bed, sizes: Sequence[int]) -> AsyncIterator[Cost]:
         taken = _taken(state)
         took = time.perf_counter() - began
         new = taken.cut.pieces.keys() - weights.keys()
-        weights.update({name: len(piece.pack(taken.cut.pieces[name])) for name in new})
+        weights.update({name: len(piece.stored(name, taken.cut.pieces[name])) for name in new})
         head = snapshots.write(taken)
         plain = len(taken.cut.state) + sum(len(taken.cut.pieces[name]) for name in new)
         window = [*window, (len(head) + sum(weights[n] for n in new), plain, took)][-WINDOW:]

@@ -1,6 +1,7 @@
 """A session's state in pieces: closed segments, closed runs of names, and whatever is large."""
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, TypeVar, cast
 
@@ -13,7 +14,7 @@ from flightlog.cache import cut as cuts
 from flightlog.cache import piece
 from flightlog.cache.cut import Cut, Cutter, Known, Long
 from flightlog.calls import CallState
-from flightlog.messages.segment import Entries, Entry, Segment
+from flightlog.messages.segment import Entries, Entry, Packed, Segment
 from flightlog.names import Names
 from flightlog.session_state import Mark, SessionState
 from flightlog.wire.payload import NULL
@@ -138,7 +139,7 @@ def _join_entries(found: Long, cut: Cut) -> Entries:
 
 def _segment(name: str, cut: Cut) -> Segment:
     if piece.is_leaf(name):
-        segment = Segment(Raw(cut.pieces[name]))
+        segment: Segment = Packed(read=partial(cut.pieces.__getitem__, name))
     else:
         segment = Segment(tuple([_entry.decode(item) for item in piece.items(name, cut.pieces)]))
     vars(segment)["piece"] = _found(name, cut)

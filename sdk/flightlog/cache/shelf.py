@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from flightlog import snapshot as snapshots
 from flightlog.cache import piece
+from flightlog.cache.piece import Stored
 from flightlog.cache.store import Store
 from flightlog.snapshot import Snapshot
 
@@ -124,9 +125,10 @@ class Shelf:
 
     async def _pieces(
         self, roots: Iterable[str], loose: set[str], patience: float | None
-    ) -> dict[str, bytes] | None:
+    ) -> Stored | None:
         """All pieces that can be reached; None if one is missing or is not what its name says."""
         found: dict[str, bytes] = {}
+        pieces = Stored(found)
         due = list(dict.fromkeys(roots))
         while due:
             now, due = due[:READ], due[READ:]
@@ -134,16 +136,16 @@ class Shelf:
             values = await self._parts(asked, patience)
             more: dict[str, None] = {}
             for name, free, kept in zip(now, values[: len(now)], values[len(now) :], strict=True):
-                raw = piece.opened(name, kept if free is None else free)
-                if raw is None:
+                value = kept if free is None else free
+                if value is None or not piece.holds(name, value):
                     return None
                 if free is not None:
                     loose.add(name)
-                found[name] = raw
-                more |= dict.fromkeys(_named(name, raw))
+                found[name] = value
+                more |= dict.fromkeys(_named(name, pieces))
             waiting = set(due)
             due += [name for name in more if name not in found and name not in waiting]
-        return found
+        return pieces
 
     async def save(self, snapshot: Snapshot, held: Held) -> Held | None:
         """Store a snapshot over what was loaded; None when another came first. Idempotent.
@@ -157,7 +159,7 @@ class Shelf:
         if held.snapshot:
             drop = {*held.loose, *held.adding}.difference(pieces)
         before = None if held.value is None else snapshots.header(held.value)
-        batches = _batches((name, piece.pack(pieces[name])) for name in new)
+        batches = _batches((name, piece.stored(name, pieces[name])) for name in new)
         batch, following = next(batches, {}), next(batches, None)
         if following is not None:
             line = _encode(_Adding(tuple(new), os.urandom(16).hex()))
@@ -216,10 +218,10 @@ def _parted(value: bytes) -> tuple[tuple[str, ...], bytes]:
         return (), value
 
 
-def _named(name: str, raw: bytes) -> Iterable[str]:
+def _named(name: str, pieces: Mapping[str, bytes]) -> Iterable[str]:
     try:
-        return () if piece.is_leaf(name) else piece.children(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        return () if piece.is_leaf(name) else piece.children(pieces[name])
+    except (msgspec.DecodeError, ValueError):
         return ()
 
 

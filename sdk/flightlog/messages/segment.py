@@ -1,6 +1,6 @@
 """What a context is made of: entries, in segments that old and new states share."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import cast
 
 import msgspec
@@ -75,7 +75,7 @@ class Segment(Struct, frozen=True, dict=True, eq=False):
             return self.held
         known = vars(self)
         if "entries" not in known:
-            known["entries"] = _read(self.held)
+            known["entries"] = _read(self.written)
         return cast("tuple[Entry, ...]", known["entries"])
 
     @property
@@ -88,6 +88,17 @@ class Segment(Struct, frozen=True, dict=True, eq=False):
 
     def __hash__(self) -> int:
         return hash(self.entries)
+
+
+class Packed(Segment, frozen=True, dict=True, eq=False, kw_only=True):
+    """A segment that a snapshot holds: `read` unpacks its JSON, which is not kept."""
+
+    held: Raw = NULL
+    read: Callable[[], bytes]
+
+    @property
+    def written(self) -> Raw | bytes:
+        return self.read()
 
 
 _read = msgspec.json.Decoder(tuple[Entry, ...]).decode
@@ -116,6 +127,11 @@ class Entries(Struct, frozen=True):
     def __getitem__(self, index: int) -> Entry:
         at, place = divmod(index, SIZE)
         return self.closed[at].entries[place] if at < len(self.closed) else self.tail[place]
+
+    def kept(self) -> "Entries":
+        """The same with every segment's JSON in it: what can be written as a whole."""
+        held = [Segment(Raw(s.written)) if isinstance(s, Packed) else s for s in self.closed]
+        return Entries(tuple(held), self.tail)
 
     def add(self, *entries: Entry) -> "Entries":
         """With these behind the last."""
