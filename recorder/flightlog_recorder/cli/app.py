@@ -28,6 +28,7 @@ LAZY = {
     "replay": "flightlog_recorder.cli.replay",
     "inspect": "flightlog_recorder.cli.inspect",
     "subscribe": "flightlog_recorder.cli.subscribe",
+    "doctor": "flightlog_recorder.cli.doctor",
     "demo": "flightlog_recorder.demo.command",
     "bench": "flightlog_recorder.bench.command",
 }

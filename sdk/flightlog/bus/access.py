@@ -21,6 +21,7 @@ from flightlog.errors import CredentialsUnusable
 
 DEFAULT_URL = "nats://127.0.0.1:4222"
 PREFIX = "FLIGHTLOG_NATS_"
+SYSTEM_PREFIX = "FLIGHTLOG_SYSTEM_NATS_"
 CONTEXT = f"{PREFIX}CONTEXT"
 _IN_FILES = ("url", "user", "password", "token")  # each may come as <NAME>_FILE, as secrets do
 _REDIS = "FLIGHTLOG_REDIS_URL"
@@ -100,6 +101,38 @@ def resolve(
     found = _over(found, _from_environment(env))
     named = None if context else env.get(CONTEXT)
     return _over(found, read_context(named, environ=env)) if named else found
+
+
+def system(
+    main: NatsAccess,
+    given: str | None = None,
+    *,
+    context: str | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> NatsAccess | None:
+    """How to reach the system account: as `resolve`, from `FLIGHTLOG_SYSTEM_NATS_*`.
+
+    The servers, and the authority of their certificates, are those of `main` unless others are
+    named. None if nothing is named at all. Raises `CredentialsUnusable`.
+    """
+    env = os.environ if environ is None else environ
+    own = {name: value for name, value in env.items() if not name.startswith(PREFIX)}
+    own |= {
+        f"{PREFIX}{name.removeprefix(SYSTEM_PREFIX)}": value
+        for name, value in env.items()
+        if name.startswith(SYSTEM_PREFIX)
+    }
+    found = resolve(given, context=context, environ=own)
+    if found == NatsAccess():
+        return None
+    servers = ",".join(map(_without_secret, (main.url or DEFAULT_URL).split(",")))
+    shared = NatsAccess(url=servers, ca=main.ca, tls_first=main.tls_first)
+    return _over(found, shared)
+
+
+def _without_secret(url: str) -> str:
+    scheme, mark, rest = url.strip().rpartition("://")
+    return f"{scheme}{mark}{rest.rsplit('@', 1)[-1]}"
 
 
 def _over(first: NatsAccess, second: NatsAccess) -> NatsAccess:

@@ -21,6 +21,7 @@ REQUEST_TIMEOUT = 5.0  # seconds for one answer; deadlines above are made of sev
 CONNECT_TIMEOUT = 5.0
 PING_INTERVAL = 10  # seconds; nats-py's 120 takes minutes to notice a half-open link
 RECONNECT_WAIT = 0.2  # seconds
+QUIET = 1.0  # seconds after the last answer of many until no more is waited for
 _CLOSE_TIMEOUT = 2.0
 _DEFAULT_PAYLOAD = 1 << 20  # bytes, nats-server's own default, until it has said what it takes
 
@@ -234,6 +235,39 @@ class Link:
             await client.flush()
         except (nats.errors.Error, OSError) as exc:
             raise BusUnavailable(self.where, f"{type(exc).__name__} while subscribing") from exc
+
+    async def ask_all(self, subject: str, heard: Heard, *, quiet: float = QUIET) -> int:
+        """One request that each server answers by itself: call `heard` for every answer.
+
+        Ends when none came for `quiet` seconds; returns how many there were. Raises `NotPermitted`,
+        and `BusUnavailable` if nobody answers.
+        """
+        client, news, count = await self.client(), asyncio.Event(), 0
+
+        async def took(message: Message) -> None:
+            nonlocal count
+            if message.body:  # else: nobody is there to answer
+                count += 1
+                await heard(message)
+            news.set()
+
+        inbox = client.new_inbox()
+        listening = await self.listen(inbox, took)
+        try:
+            await client.publish(subject, b"", reply=inbox)
+            await client.flush()
+            self.check_permitted(subject)
+            with contextlib.suppress(TimeoutError):
+                while True:
+                    await asyncio.wait_for(news.wait(), quiet if count else REQUEST_TIMEOUT)
+                    news.clear()
+        except (nats.errors.Error, OSError) as exc:
+            raise self._failure(subject, exc) from exc
+        finally:
+            await listening.close()
+        if not count:
+            raise BusUnavailable(self.where, f"no server answers {subject}")
+        return count
 
     async def say(self, subject: str, body: bytes) -> None:
         """Publish on core NATS; lost when the link is down."""

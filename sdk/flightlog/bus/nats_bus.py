@@ -105,13 +105,18 @@ class NatsBus(Link):
 
     async def stream_configs(self) -> list[Mapping[str, Any]]:
         """The settings of every stream on the broker."""
-        found: list[Mapping[str, Any]] = []
+        return [row["config"] async for page in self.stream_pages() for row in page["streams"]]
+
+    async def stream_pages(self) -> AsyncIterator[dict[str, Any]]:
+        """Every stream as its leader describes it (`streams`), those without one (`missing`)."""
+        seen = 0
         while True:
-            answered = await self._list_streams(len(found))
+            answered = await self._list_streams(seen)
             rows = answered.get("streams") or []
-            found += [row["config"] for row in rows]
-            if not rows or len(found) >= answered.get("total", 0):
-                return found
+            seen += len(rows)
+            yield {"streams": rows, "missing": answered.get("missing") or []}
+            if not rows or seen >= answered.get("total", 0):
+                return
 
     async def _list_streams(self, offset: int) -> dict[str, Any]:
         try:

@@ -71,7 +71,11 @@ class Floors:
 
     async def rebuilding(self) -> bool:
         """Whether the stream's part of the catalog is not whole now."""
-        return await self.floor() is None or await self._store.value(self._rebuilding) is not None
+        return await self.floor() is None or await self.claimed()
+
+    async def claimed(self) -> bool:
+        """Whether a replica makes it whole now."""
+        return await self._store.value(self._rebuilding) is not None
 
     async def echo(self, new: bytes, *, expected: bytes | None) -> bool:
         """Write this replica's echo; false when Redis does not remember the expected one."""

@@ -9,10 +9,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 from redis import exceptions as refusals
 
-from flightlog.cache import catalog, client, place, script
+from flightlog.cache import catalog, client, place, script, vitals
 from flightlog.cache.catalog import Cursor, Filter, Page, Row
 from flightlog.cache.client import Client
 from flightlog.cache.place import Seen
+from flightlog.cache.vitals import Vitals
 from flightlog.errors import FlightlogError, NotPermitted
 
 PURGED_LIFE = 86_400  # seconds that a purged mark stays, so that a late projector meets it
@@ -69,6 +70,11 @@ class Store:
         """Return if Redis answers."""
         with self._translated():
             await self._client.ping()
+
+    async def vitals(self) -> list[Vitals]:
+        """How each server of it is set, and how it stands."""
+        with self._translated():
+            return await vitals.of(self._client)
 
     async def snapshot(self, tenant: str, session: str, name: str, version: int) -> bytes | None:
         """The stored snapshot of a projection, unchecked: `flightlog.snapshot.read` judges it."""

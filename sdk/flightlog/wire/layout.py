@@ -138,7 +138,7 @@ def _given(found: Mapping[str, Any], field: str, wanted: object) -> object:
 
 def read_layout(configs: Sequence[Mapping[str, Any]], *, prefix: str = names.PREFIX) -> Layout:
     """Make the map from the streams a broker has; raises `LayoutRefused` for any other shape."""
-    logs = sorted((c for c in configs if _number(c["name"]) is not None), key=_by_number)
+    logs = _logs(configs)
     if not logs:
         raise LayoutRefused("this broker has no Flightlog streams")
     slots: dict[int, str] = {}
@@ -148,7 +148,7 @@ def read_layout(configs: Sequence[Mapping[str, Any]], *, prefix: str = names.PRE
                 raise LayoutRefused(f"slot {slot} is claimed by two streams")
     if len(slots) != names.SLOTS:
         raise LayoutRefused(f"{names.SLOTS - len(slots)} of {names.SLOTS} slots have no stream")
-    _check_each(logs, configs, prefix)
+    _check_each(configs, prefix)
     return Layout(
         streams=tuple(c["name"] for c in logs),
         slots=tuple(slots[n] for n in range(names.SLOTS)),
@@ -158,19 +158,26 @@ def read_layout(configs: Sequence[Mapping[str, Any]], *, prefix: str = names.PRE
     )
 
 
-def _check_each(
-    logs: list[Mapping[str, Any]], configs: Sequence[Mapping[str, Any]], prefix: str
-) -> None:
-    for config in logs:
-        wanted = _log_config(config["name"], _slots(config, prefix), 1, prefix)
-        _refuse(
-            config["name"], differences(wanted | {"subjects": sorted(wanted["subjects"])}, config)
-        )
+def wanted(configs: Sequence[Mapping[str, Any]], *, prefix: str = names.PREFIX) -> list[Config]:
+    """What each stream of a broker must be set to: logs by the slots they hold, and the others.
+
+    Raises `LayoutRefused` for a log that holds something else than slots.
+    """
+    logs = [_log_config(c["name"], _slots(c, prefix), 1, prefix) for c in _logs(configs)]
+    in_order = [config | {"subjects": sorted(config["subjects"])} for config in logs]
+    return in_order + side_configs(prefix=prefix)
+
+
+def _logs(configs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return sorted((c for c in configs if _number(c["name"]) is not None), key=_by_number)
+
+
+def _check_each(configs: Sequence[Mapping[str, Any]], prefix: str) -> None:
     found = {config["name"]: config for config in configs}
-    for wanted in side_configs(prefix=prefix):
-        if wanted["name"] not in found:
-            raise LayoutRefused(f"stream {wanted['name']} is missing")
-        _refuse(wanted["name"], differences(wanted, found[wanted["name"]]))
+    for each in wanted(configs, prefix=prefix):
+        if each["name"] not in found:
+            raise LayoutRefused(f"stream {each['name']} is missing")
+        _refuse(each["name"], differences(each, found[each["name"]]))
 
 
 def _refuse(stream: str, rows: list[str]) -> None:

@@ -1,0 +1,181 @@
+"""The streams: settings, room and replicas, as their leaders describe them. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from flightlog.errors import LayoutRefused
+from flightlog.wire import layout
+from flightlog.wire import subject as names
+from flightlog.wire.layout import Config
+from flightlog_recorder.doctor.finding import Finding, conclude, named
+
+SETTINGS, ROOM, REPLICAS = "stream settings", "stream room", "replicas"
+FULL, NEARLY_FULL = 0.95, 0.8  # of max_bytes
+_NANOSECONDS = 1_000_000_000
+_TOLD = 160  # characters of a difference: two lists of subjects help nobody
+_BY_HAND = "--interactive"  # the whole of the settings in an editor
+_FOR_GOOD = ("storage", "retention", "max_consumers", "deny_purge", "persist_mode", "sealed")
+_FLAGS = {
+    "max_msgs": "--max-msgs",
+    "max_msg_size": "--max-msg-size",
+    "max_msgs_per_subject": "--max-msgs-per-subject",
+    "discard": "--discard",
+}
+_SWITCHES = {
+    "deny_delete": "deny-delete",
+    "allow_rollup_hdrs": "allow-rollup",
+    "allow_direct": "allow-direct",
+}
+
+Info = Mapping[str, Any]
+
+
+class Streams(Struct, frozen=True):
+    """Every stream of the account as its leader describes it; `leaderless` have none that does."""
+
+    infos: list[Info]
+    leaderless: list[str] = []
+    prefix: str = names.PREFIX
+
+    @property
+    def ours(self) -> list[Info]:
+        """Those that Flightlog keeps its logs in, and those beside them."""
+        known = {config["name"] for config in layout.side_configs()}
+        return [each for each in self.infos if each["config"]["name"] in known or _is_log(each)]
+
+    @property
+    def logs(self) -> list[Info]:
+        """The log streams."""
+        return [each for each in self.infos if _is_log(each)]
+
+    @property
+    def homes(self) -> frozenset[str]:
+        """The servers that hold them."""
+        groups = [each["cluster"] for each in self.ours if each.get("cluster")]
+        leaders = {group["leader"] for group in groups if group.get("leader")}
+        return frozenset(
+            leaders | {row["name"] for group in groups for row in group.get("replicas") or []}
+        )
+
+
+def _is_log(info: Info) -> bool:
+    tail = str(info["config"]["name"]).removeprefix(layout.STREAM_PREFIX)
+    return tail.isdigit()
+
+
+def check(streams: Streams) -> list[Finding]:
+    """Settings, room and replicas of every stream."""
+    return [*_settings(streams), *_room(streams), *_replicas(streams)]
+
+
+def _settings(streams: Streams) -> list[Finding]:
+    configs = [info["config"] for info in streams.infos]
+    if not streams.logs and not streams.leaderless:
+        text = "this account has no Flightlog streams"
+        return [Finding(SETTINGS, "wrong", text, "flightlog provision --streams 8 --replicas 3")]
+    try:
+        found = [
+            finding
+            for each in layout.wanted(configs, prefix=streams.prefix)
+            if each["name"] not in streams.leaderless
+            for finding in _differing(each, {config["name"]: config for config in configs})
+        ]
+        if not found and not streams.leaderless:
+            layout.read_layout(configs, prefix=streams.prefix)
+    except LayoutRefused as exc:
+        found = [Finding(SETTINGS, "wrong", str(exc), "flightlog provision --json says more")]
+    count = len(streams.logs)
+    fine = f"{count} log stream{'s' if count > 1 else ''} and those beside them are as they must be"
+    return conclude(SETTINGS, found, fine)
+
+
+def _differing(wanted: Config, known: Mapping[str, Config]) -> list[Finding]:
+    name = str(wanted["name"])
+    if name not in known:
+        return [Finding(SETTINGS, "wrong", f"{name} is missing", "flightlog provision")]
+    return [
+        Finding(SETTINGS, "wrong", f"{name}: {_short(row)}", _edit(name, row.split()[0], wanted))
+        for row in layout.differences(wanted, known[name])
+    ]
+
+
+def _short(row: str) -> str:
+    return row if len(row) <= _TOLD else f"{row[:_TOLD]}…"
+
+
+def _edit(stream: str, field: str, wanted: Config) -> str:
+    """The command of the `nats` tool that sets a field as it must be."""
+    if field in _FOR_GOOD:
+        return f"it cannot be changed: drain and replace {stream} (docs/operations.md, Scaling)"
+    return f"nats stream edit {stream} {_option(field, wanted)}"
+
+
+def _option(field: str, wanted: Config) -> str:
+    if field == "max_age":
+        return f"--max-age={wanted[field] // _NANOSECONDS}s"
+    if field == "metadata":
+        return " ".join(f"--metadata {key}={value}" for key, value in wanted[field].items())
+    if field in _FLAGS:
+        return f"{_FLAGS[field]}={wanted[field]}"
+    if field in _SWITCHES:
+        return f"--{'' if wanted[field] else 'no-'}{_SWITCHES[field]}"
+    return _BY_HAND
+
+
+def _room(streams: Streams) -> list[Finding]:
+    found = [each for info in streams.ours if (each := _fullness(info))]
+    limits = [info for info in streams.ours if _limit(info) > 0]
+    fine = f"{len(limits)} have a max_bytes, none is near it" if limits else "no max_bytes is set"
+    return conclude(ROOM, found, fine)
+
+
+def _fullness(info: Info) -> Finding | None:
+    name, limit = info["config"]["name"], _limit(info)
+    share = info["state"]["bytes"] / limit if limit > 0 else 0.0
+    if share < NEARLY_FULL:
+        return None
+    text = f"{name} holds {share:.0%} of its max_bytes; a full log refuses to append"
+    mend = f"nats stream edit {name} --max-bytes={2 * limit}"
+    return Finding(ROOM, "wrong" if share >= FULL else "warning", text, mend)
+
+
+def _limit(info: Info) -> int:
+    return int(info["config"].get("max_bytes") or -1)
+
+
+def _replicas(streams: Streams) -> list[Finding]:
+    found = [
+        Finding(REPLICAS, "wrong", f"{name} has no leader: nothing is stored", "nats server list")
+        for name in streams.leaderless
+    ]
+    found += [each for info in streams.ours for each in _group(info)]
+    counts = sorted({int(info["config"].get("num_replicas") or 1) for info in streams.ours})
+    return conclude(REPLICAS, found, f"{named(map(str, counts))} of each stream, all current")
+
+
+def _group(info: Info) -> list[Finding]:
+    name, group = info["config"]["name"], info.get("cluster") or {}
+    rows = group.get("replicas") or []
+    found = [each for row in rows if (each := _stale(name, row))]
+    if group and not group.get("leader"):
+        mend = f"nats stream cluster step-down {name}"
+        found.append(Finding(REPLICAS, "wrong", f"{name} has no leader: nothing is stored", mend))
+    if group.get("name") and int(info["config"].get("num_replicas") or 1) == 1:
+        text = f"{name} has one replica in a cluster: a lost node loses it"
+        mend = f"nats stream edit {name} --replicas=3"
+        found.append(Finding(REPLICAS, "warning", text, mend))
+    return found
+
+
+def _stale(stream: str, row: Info) -> Finding | None:
+    node = row["name"]
+    if row.get("offline"):
+        text = f"{stream}: its replica on {node} is offline"
+        return Finding(REPLICAS, "wrong", text, f"start nats-server on {node}: nats server list")
+    if not row.get("current"):
+        text = f"{stream}: its replica on {node} is behind by {row.get('lag', 0)} operations"
+        mend = f"wait; if it stays: nats stream cluster peer-remove {stream} {node}"
+        return Finding(REPLICAS, "warning", text, mend)
+    return None
