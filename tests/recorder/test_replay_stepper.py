@@ -17,7 +17,9 @@ from flightlog_recorder.replay.stepper import (
     View,
     arrived,
     missed,
+    nothing,
     press,
+    round_the_end,
     scrolled,
 )
 
@@ -110,6 +112,27 @@ def test_what_cannot_be_searched_for_is_said_and_not_asked() -> None:
     assert "no regular expression" in view.said
     view, ask = typed(VIEW, "g", "x", "enter")
     assert (ask, view.said) == (None, "x is no seq")
+
+
+def test_a_key_that_does_nothing_says_where_the_others_are() -> None:
+    for key in ("w", "漢", "enter"):
+        view, ask = press(VIEW, key)
+        assert (view.said, ask) == (f"{key} is no key here: ? lists them", None)
+
+
+def test_an_empty_search_lights_nothing_any_more() -> None:
+    view, _ = typed(VIEW, "/", "x", "enter")
+    assert view.words == "x"
+    assert typed(view, "/", "enter") == (VIEW, None)
+
+
+def test_a_match_beyond_the_end_says_that_the_search_went_round() -> None:
+    ahead, back = Find("words", forward=True, words="x"), Find("words", forward=False, words="x")
+    assert round_the_end(VIEW, ahead, 3) == "none behind it: went on from the first event"
+    assert round_the_end(VIEW, back, 99) == "none before it: went on from the last event"
+    assert round_the_end(VIEW, ahead, 47) == "the only match for x"
+    assert nothing(ahead) == nothing(back) == "no match for x"
+    assert nothing(Find("error", forward=False)) == "no earlier error"
 
 
 def test_a_message_is_gone_with_the_next_key() -> None:

@@ -163,7 +163,63 @@ async def test_panes_show_event_state_difference_request_and_effects() -> None:
         assert await screen.ended() == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+async def test_a_search_goes_round_the_end_and_says_so() -> None:
+    with stepping(GOLDEN, "--until", "38") as screen:
+        await screen.shows("38 of 39")
+        screen.type("/lés fichiers\r")
+        await screen.shows("4 of 39", "none behind it: went on from the first event")
+        screen.type("N")
+        await screen.shows("4 of 39", "the only match for lés fichiers")
+        screen.type("/tool_result\r")
+        await screen.shows("8 of 39")
+        screen.type("N")
+        await screen.shows("went on from the last event")
+        screen.type("/nowhere\r")
+        await screen.shows("no match for nowhere")
+        screen.type("w")
+        await screen.shows("w is no key here: ? lists them")
+        screen.type("q")
+        assert await screen.ended() == 0
+
+
+async def test_the_pane_is_scrolled_to_what_was_searched_for(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    text = "\n".join(f"line {n}" for n in range(200))
+    events = [*chain(2)]
+    events.append(follow(events[-1], type="user_message", payload={"content": text}))
+    path.write_bytes(b"".join(event.body + b"\n" for event in events))
+    with stepping(path) as screen:
+        await screen.shows("1 of 3")
+        screen.type("/line 150\r")
+        await screen.shows("3 of 3", "line 150")
+        screen.type("q")
+        assert await screen.ended() == 0
+
+
+async def test_a_line_as_wide_as_the_screen_keeps_its_last_sign() -> None:
+    with stepping(GOLDEN, "--until", "20", size=(60, 12)) as screen:
+        lines = await screen.shows("20 of 39")
+        assert any(line.endswith("…") and len(line) == 60 for line in lines)
+        full = screen.written.rpartition("\x1b[J")[0].split("\r\n")
+        assert not any(line.endswith(("…\x1b[K", "…\x1b[0m\x1b[K")) for line in full)
+        screen.type("q")
+        assert await screen.ended() == 0
+
+
+async def test_a_file_that_goes_away_while_walking_gives_the_terminal_back(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(b"".join(each.body + b"\n" for each in chain(30_000)))
+    with stepping(path) as screen:
+        before = screen.settings()
+        await screen.shows("1 of 30,000")
+        path.unlink()
+        screen.type("20000\r")
+        assert await screen.ended() == 1
+        assert screen.settings() == before
+        assert "s.jsonl" in screen.written[screen.written.rindex(LEFT) :]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_a_signal_gives_the_terminal_back(number: signal.Signals) -> None:
     with stepping(GOLDEN) as screen:
         before = screen.settings()

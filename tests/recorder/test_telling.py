@@ -17,6 +17,9 @@ JSON = st.recursive(
 )
 
 
+NOTHING = "no words and no calls"
+
+
 def told(type: str, said: object) -> str:
     raw = said if isinstance(said, msgspec.Raw) else carry.pack(said)
     made = event.compose(
@@ -51,6 +54,9 @@ def told(type: str, said: object) -> str:
         ("session_ended", {"status": "failed", "error": "no"}, "failed · no"),
         ("session_forked", {"session": "s", "seq": 4}, "from s at seq 4"),
         ("value_recorded", {"name": "now", "value": 7}, "now = 7"),
+        ("model_response", {"message": {"role": "assistant", "content": None}}, NOTHING),
+        ("import_line", {"line": 7, "kind": "event_msg/x", "record": {}}, "event_msg/x · line 7"),
+        ("import_line", {"line": 7}, '{"line": 7}'),
         ("never_heard_of", {"a": [1]}, '{"a": [1]}'),
         ("tool_call", {"no": "name"}, '{"no": "name"}'),
     ],

@@ -96,7 +96,16 @@ def _tell_rest(payload: payloads.Payload, event: Event) -> str:
         case payloads.Checkpoint(label=label):
             return cut(label or "")
         case _:
-            return cut(text(event.raw))
+            return _line(event) or cut(text(event.raw))
+
+
+def _line(event: Event) -> str:
+    """What kind of line an import kept as it is."""
+    kept = _value(event.raw) if event.type == "import_line" else None
+    if not (isinstance(kept, dict) and isinstance(kind := kept.get("kind"), str)):
+        return ""
+    at = kept.get("line")
+    return _joined(cut(kind), f"line {at}" if isinstance(at, int) else "")
 
 
 def _response(said: payloads.ModelResponse) -> str:
@@ -107,7 +116,8 @@ def _response(said: payloads.ModelResponse) -> str:
     calls = ", ".join(f"{name} x{n}" if n > 1 else name for name, n in called.items())
     used = tokens.of(said.usage)
     cost = f"{used.output_tokens:,} tokens out" if used.output_tokens else ""
-    return _joined(cut(content_text(said.message)), calls and f"calls {cut(calls)}", cost)
+    words = cut(content_text(said.message))
+    return _joined(words, calls and f"calls {cut(calls)}", cost) or "no words and no calls"
 
 
 def content_text(raw: Raw) -> str:
@@ -118,7 +128,9 @@ def content_text(raw: Raw) -> str:
     if isinstance(value, list):
         found = [str(block["text"]) for block in value if _is_text(block)]
         return " ".join(found) if found or not value else f"[{_kinds(value)}]"
-    return str(value) if isinstance(value, str | Blob) else text(raw)
+    if isinstance(value, str | Blob):
+        return str(value)
+    return "" if value is None else text(raw)
 
 
 def _is_text(block: Any) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Raw
 from msgspec.structs import replace
+from rich.cells import chop_cells
 
 from flightlog import FlightlogError
 from flightlog.event import Event
@@ -100,11 +101,27 @@ class _Player:
     async def _find(self, view: View, ask: Find) -> View:
         words = Words(re.compile(ask.words, re.IGNORECASE), self._tape.whole)
         search = self._tape.next if ask.forward else self._tape.previous
-        found = await search(view.seq, _test(ask, words))
+        test = _test(ask, words)
+        found = await search(view.seq, test)
+        if found is not None:
+            return await self._lit(await self._go(view, found), ask)
+        if ask.target == "words":
+            found = await search(0 if ask.forward else self._tape.last + 1, test)
         if found is None:
             why = " · ".join(filter(None, (stepper.nothing(ask), words.told)))
             return stepper.missed(replace(view, last=self._tape.last), why)
-        return await self._go(view, found)
+        there = await self._lit(await self._go(view, found), ask)
+        return replace(there, said=stepper.round_the_end(view, ask, found))
+
+    async def _lit(self, view: View, ask: Find) -> View:
+        """The view scrolled to the words, if the pane has them further down."""
+        if ask.target != "words":
+            return view
+        columns, rows = self._terminal.size
+        space = screen.room(columns, rows)
+        lines = screen.wrapped(await self._pane(view), space.right - 2)
+        at = screen.first_with(ask.words, lines) or 0
+        return replace(view, scroll=max(0, at - space.pane // 2) if at >= space.pane else 0)
 
     async def _patiently(self, view: View, work: Coroutine[Any, Any, Any]) -> Any:
         """The work's result; None if somebody stops it. Keys that come meanwhile are kept."""
@@ -130,8 +147,8 @@ class _Player:
     def _say(self, text: str) -> None:
         """Say it on the bottom line, and leave the rest as it was."""
         columns, rows = self._terminal.size
-        line = printable(f" {text}")
-        self._terminal.write(f"\x1b[{rows};1H\x1b[7m{line[:columns]}\x1b[0m\x1b[K")
+        line = chop_cells(printable(f" {text}"), columns - 1)[0]
+        self._terminal.write(f"\x1b[{rows};1H\x1b[7m{line}\x1b[0m\x1b[K")
 
     async def _shown(self, view: View, columns: int, rows: int) -> tuple[View, Shown]:
         tape, space = self._tape, screen.room(columns, rows)

@@ -1,10 +1,11 @@
 """What a walk shows: a title, the events around the place, a pane below or beside them. Pure."""
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec import Struct
-from rich.cells import chop_cells
+from rich.cells import cell_len, chop_cells
 from rich.text import Text
 
 from flightlog.event import Event
@@ -12,11 +13,20 @@ from flightlog_recorder.cli.output import printable
 from flightlog_recorder.replay import strip
 from flightlog_recorder.replay.choice import is_error
 from flightlog_recorder.replay.effects import effect
-from flightlog_recorder.replay.stepper import HELP, PANES, PROMPTS, View, scrolled
+from flightlog_recorder.replay.stepper import (
+    HELP,
+    PANE_KEYS,
+    PROMPTS,
+    Pane,
+    View,
+    scrolled,
+)
 from flightlog_recorder.replay.strip import Strip
 
 WIDE = 130  # columns from which on the pane stands beside the events
-HINTS = "← → step   g jump   e error   t tool   / search   v s d r x panes   ? help   q quit"
+HINTS = ("← → step", "g jump", "e error", "t tool", "/ search", "↑ ↓ scroll")  # as many as fit
+ALWAYS = ("? help", "q quit")
+LIT = "black on yellow"  # what was searched for
 
 TYPES = {
     "user_message": "bold cyan",
@@ -37,6 +47,17 @@ class Shown(Struct, frozen=True):
     headline: str
     pane: Sequence[Strip]
     damage: str | None = None
+
+
+class Line(Struct, frozen=True):
+    """A line of the screen; `right` stands behind column `at`, however wide the left one turns out.
+
+    Terminals disagree on the width of some signs (emoji, what is combined): nothing may hang on it.
+    """
+
+    left: Text
+    right: Text | None = None
+    at: int = 0
 
 
 class Room(Struct, frozen=True):
@@ -65,45 +86,85 @@ def window(view: View, rows: int) -> range:
     return range(first, min(view.last, first + rows - 1) + 1)
 
 
-def frame(view: View, shown: Shown, columns: int, rows: int) -> list[Text]:
+def frame(view: View, shown: Shown, columns: int, rows: int) -> list[Line]:
     """The screen, line by line, whatever the log holds."""
     space = room(columns, rows)
     view = scrolled(view, len(shown.pane), space.pane)
     listed = [_row(event, at=view.seq) for event in shown.events]
     pane = [_pane_line(line) for line in shown.pane[view.scroll : view.scroll + space.pane]]
+    for line in (*listed, *pane):
+        _light(line, view.words)
     listed += [Text()] * (space.rows - len(listed))
     pane += [Text()] * (space.pane - len(pane))
-    head = [_title(view, shown, columns), _state(shown)]
-    tabs = _tabs(view, len(shown.pane), space)
+    head = [_title(view, shown, columns), Line(_state(shown))]
+    tabs, bottom = Line(_tabs(view, len(shown.pane), space)), Line(_bottom(view, shown, columns))
     if space.wide:
-        body = [_beside(left, right, space.left) for left, right in zip(listed, pane, strict=True)]
-        return [*head, tabs, *body, _bottom(view, shown)]
-    return [*head, *listed, tabs, *pane, _bottom(view, shown)]
+        beside = zip(listed, pane, strict=True)
+        body = [
+            Line(left, Text.assemble((" │ ", "dim"), right), space.left) for left, right in beside
+        ]
+        return [*head, tabs, *body, bottom]
+    return [*head, *map(Line, listed), tabs, *map(Line, pane), bottom]
 
 
 def wrapped(lines: Sequence[Strip], width: int) -> list[Strip]:
     """The lines as they are shown: masked, and those that are too long on more than one."""
-    found: list[Strip] = []
-    for line in lines:
-        text = printable(line.text)
-        found += [Strip(part, line.style) for part in chop_cells(text, width)] or [line]
-    return found
+    return [
+        Strip(part, line.style) for line in lines for part in _folded(printable(line.text), width)
+    ]
+
+
+def first_with(words: str, lines: Sequence[Strip]) -> int | None:
+    """The first line that has the words in it."""
+    pattern = re.compile(words, re.IGNORECASE)
+    return next((at for at, line in enumerate(lines) if pattern.search(line.text)), None)
+
+
+def _folded(text: str, width: int) -> list[str]:
+    """A line in pieces that fit, between words where it can; the later ones stand further right."""
+    found: list[str] = []
+    indent = ""
+    while cell_len(indent + text) > width:
+        space = width - len(indent)
+        piece = chop_cells(text[: 4 * width], space)[0]
+        words = piece.rfind(" ", 2 * len(piece) // 3)
+        if words > 0 and text[len(piece)] != " ":
+            piece = piece[:words]
+        found.append(indent + piece)
+        if not indent:
+            indent = " " * min(len(text) - len(text.lstrip()) + 2, width // 3)
+        text = text[len(piece) :].lstrip(" ")
+    return [*found, indent + text] if text or not found else found
+
+
+def _light(line: Text, words: str) -> None:
+    if words:
+        line.highlight_regex(re.compile(words, re.IGNORECASE), LIT)
 
 
 def help_lines() -> list[Strip]:
     """The keys."""
     keys = [Strip(f"{keys:<20} {what}") for keys, what in HELP]
-    return [*keys, Strip(""), Strip(f"{'✗ !':<20} an error, a call with an effect outside", "dim")]
+    return [
+        *keys,
+        Strip(""),
+        Strip(f"{'✗ !':<20} in the list: an error, a call with an effect outside", "dim"),
+    ]
 
 
-def _title(view: View, shown: Shown, columns: int) -> Text:
+def _title(view: View, shown: Shown, columns: int) -> Line:
+    """Where one is; what there is no room for is left out, the session last."""
     here = next((event for event in shown.events if event.seq == view.seq), None)
     when = printable(here.ts[:19].replace("T", " ")) if here else ""
-    left = Text.assemble((" flightlog replay ", "reverse bold"), f"  {printable(shown.session)}")
-    right = Text.assemble((when, "dim"), f"  {view.seq:,} of {view.last:,} ")
-    left.truncate(max(0, columns - right.cell_len - 1), overflow="ellipsis")
-    gap = " " * max(1, columns - left.cell_len - right.cell_len)
-    return Text.assemble(left, gap, right)
+    place, session = f"  {view.seq:,} of {view.last:,} ", printable(shown.session)
+    left = Text.assemble((" flightlog replay ", "reverse bold"), f"  {session}")
+    right = next(
+        (each for each in (when, when[11:]) if left.cell_len + len(each + place) < columns), ""
+    )
+    if left.cell_len + len(right + place) >= columns:
+        left = Text(f" {session}", "bold")
+    told = Text.assemble((right, "dim"), place)
+    return Line(left, told, max(0, columns - told.cell_len))
 
 
 def _state(shown: Shown) -> Text:
@@ -130,36 +191,51 @@ def _row(event: Event, *, at: int) -> Text:
 
 
 def _tabs(view: View, lines: int, space: Room) -> Text:
-    names = (*PANES, "help") if view.pane == "help" else PANES
-    line = Text("──", "dim")
-    for name in names:
-        line.append(f" {name} ", "reverse" if name == view.pane else "dim")
-        line.append("─", "dim")
-    more = lines - view.scroll - space.pane
-    told = f" {more:,} more lines ─" if more > 0 else ""
+    """The panes with their keys, and what there is above and below the lines that are shown."""
     width = space.left + 3 + space.right if space.wide else space.left
+    above, below = view.scroll, max(0, lines - view.scroll - space.pane)
+    told = "".join(f" {sign} {n:,}" for sign, n in (("↑", above), ("↓", below)) if n)
+    line = _names(view.pane, with_keys=True)
+    if line.cell_len + len(told) + 2 > width:
+        line = _names(view.pane, with_keys=False)
+    told = f"{told} ─" if told else ""
     return line.append("─" * max(0, width - line.cell_len - len(told)), "dim").append(told, "dim")
+
+
+def _names(shown: Pane, *, with_keys: bool) -> Text:
+    line = Text("─", "dim")
+    for key, name in PANE_KEYS.items():
+        style = "reverse" if name == shown else "dim"
+        if with_keys:
+            line.append(f" {key} ", "reverse bold" if name == shown else "bold")
+        line.append(f"{name} " if with_keys else f" {name} ", style)
+        line.append("─", "dim")
+    return line
 
 
 def _pane_line(line: Strip) -> Text:
     return Text(f" {line.text}", line.style)
 
 
-def _beside(left: Text, right: Text, width: int) -> Text:
-    left = left.copy()
-    left.truncate(width, overflow="ellipsis", pad=True)
-    return Text.assemble(left, (" │ ", "dim"), right)
-
-
-def _bottom(view: View, shown: Shown) -> Text:
+def _bottom(view: View, shown: Shown, columns: int) -> Text:
     if view.prompt is not None:
         asked = PROMPTS[view.prompt.kind]
-        return Text.assemble((f" {asked}", "bold"), printable(view.prompt.text), ("▏", "blink"))
+        space = max(1, columns - len(asked) - 4)
+        typed = printable(view.prompt.text)
+        while cell_len(typed) > space:
+            typed = typed[1 + (cell_len(typed) - space) // 2 :]
+        return Text.assemble((f" {asked}", "bold"), typed, ("▏", "blink"))
     if view.said:
         return Text(f" {printable(view.said)}", "bold yellow")
     if shown.damage is not None and view.seq == view.last:
         return Text(f" {printable(shown.damage)}", "bold red")
-    return Text(f" {HINTS}", "dim")
+    return Text(f" {hints(columns - 2)}", "dim")
+
+
+def hints(columns: int) -> str:
+    """The keys that there is room for; how to learn the others is always among them."""
+    told = ["   ".join((*HINTS[:count], *ALWAYS)) for count in range(len(HINTS) + 1)]
+    return next((text for text in reversed(told) if len(text) <= columns), told[0])
 
 
 def passed(before: Event | None, event: Event) -> str:

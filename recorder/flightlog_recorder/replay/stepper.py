@@ -13,7 +13,14 @@ from msgspec.structs import replace
 Pane = Literal["event", "state", "diff", "request", "effects", "help"]
 Target = Literal["error", "tool call", "words"]
 
-PANES: tuple[Pane, ...] = ("event", "state", "diff", "request", "effects")
+PANE_KEYS: dict[str, Pane] = {
+    "v": "event",
+    "s": "state",
+    "d": "diff",
+    "r": "request",
+    "x": "effects",
+}
+PANES: tuple[Pane, ...] = tuple(PANE_KEYS.values())
 PAGE = 10  # lines that a page key scrolls
 PROMPTS = {"jump": "jump to seq: ", "search": "search: "}
 
@@ -75,7 +82,7 @@ def press(view: View, key: str) -> Pressed:
     if key.isascii() and key.isdigit():
         return replace(view, prompt=Prompt("jump", key)), None
     command = KEYS.get(key)
-    return command(view) if command else (view, None)
+    return command(view) if command else (missed(view, f"{key} is no key here: ? lists them"), None)
 
 
 def arrived(view: View, seq: int, last: int) -> View:
@@ -98,8 +105,18 @@ def scrolled(view: View, lines: int, room: int) -> View:
 
 def nothing(ask: Find) -> str:
     """What to say when there is no such event."""
-    what = f"match for {ask.words}" if ask.target == "words" else ask.target
-    return f"no {'later' if ask.forward else 'earlier'} {what}"
+    if ask.target == "words":
+        return f"no match for {ask.words}"
+    return f"no {'later' if ask.forward else 'earlier'} {ask.target}"
+
+
+def round_the_end(view: View, ask: Find, found: int) -> str:
+    """What to say of a match that was found beyond the log's end, from the other one on."""
+    if found == view.seq:
+        return f"the only match for {ask.words}"
+    if ask.forward:
+        return "none behind it: went on from the first event"
+    return "none before it: went on from the last event"
 
 
 def _typed(view: View, prompt: Prompt, key: str) -> Pressed:
@@ -120,7 +137,7 @@ def _typed(view: View, prompt: Prompt, key: str) -> Pressed:
 def _answered(view: View, prompt: Prompt) -> Pressed:
     text = prompt.text.strip()
     if not text:
-        return view, None
+        return (replace(view, words="") if prompt.kind == "search" else view), None
     if prompt.kind == "search":
         return _search(replace(view, words=text), forward=True)
     digits = text.replace(",", "").replace("_", "")
@@ -185,11 +202,7 @@ KEYS: dict[str, _Command] = {
     **dict.fromkeys(("up", "k"), _scroll(-1)),
     "pagedown": _scroll(PAGE),
     "pageup": _scroll(-PAGE),
-    "v": _pane("event"),
-    "s": _pane("state"),
-    "d": _pane("diff"),
-    "r": _pane("request"),
-    "x": _pane("effects"),
+    **{key: _pane(pane) for key, pane in PANE_KEYS.items()},
     "?": _pane("help"),
     "tab": lambda view: _turn(view, 1),
     "backtab": lambda view: _turn(view, -1),
@@ -203,10 +216,11 @@ HELP = (
     ("<  >  home end", "the first event, the last one"),
     ("e  E", "the next error, the one before"),
     ("t  T", "the next tool call, the one before"),
-    ("/  n  N", "search in all texts, next match, match before"),
+    ("/", "search in all texts, a regular expression; empty: light nothing"),
+    ("n  N", "the next match, the one before; goes round the ends"),
     ("v  s  d", "show the event, the state, the difference it made"),
     ("r  x", "the exact model request, the effects that lie behind"),
     ("tab", "the next of these"),
-    ("up down  j k", "scroll, pageup and pagedown by more"),
+    ("up down  j k", "scroll; pageup and pagedown by more"),
     ("q  esc", "leave; stop a search that takes long"),
 )

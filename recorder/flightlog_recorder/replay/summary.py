@@ -61,7 +61,7 @@ def _entry(entry: Entry, tools: Mapping[tuple[int, str], str]) -> str:
         case Answer(message=message):
             calls = _list([call.name for call in _reply(entry).calls])
             words = content_text(message)
-            said = [] if calls and words.startswith("[") else [cut(words)]
+            said = [] if calls and (not words or words.startswith("[")) else [cut(words)]
             return f"assistant: {' · '.join([*said, f'calls {calls}'] if calls else said)}"
         case Results(seq=seq, slots=slots):
             given = [_slot(slot, tools.get((seq, slot.call_id))) for slot in slots]

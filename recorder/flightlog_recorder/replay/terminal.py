@@ -15,12 +15,15 @@ from rich.console import Console
 from rich.text import Text
 
 from flightlog_recorder.replay.keys import Keys
+from flightlog_recorder.replay.screen import Line
 
 ESCAPE_SECONDS = 0.05  # until an escape with nothing behind it is taken for the key
 ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l"  # another screen, no cursor, no wrapping
 LEAVE = "\x1b[?7h\x1b[?25h\x1b[?1049l"
+HOLD, SHOW = "\x1b[?2026h", "\x1b[?2026l"  # between them nothing is shown, where it is known
+CLEAR = "\x1b[K"  # from the cursor to the end of the line
 RESIZED = "resized"
-ENDINGS = (Signals.SIGTERM, Signals.SIGHUP)
+ENDINGS = (Signals.SIGINT, Signals.SIGTERM, Signals.SIGHUP)
 
 
 class Terminal:
@@ -55,12 +58,23 @@ class Terminal:
         for key in (*keys, *later):
             self._heard.put_nowait(key)
 
-    def draw(self, lines: Sequence[Text]) -> None:
-        """Show these lines from the top, each cut to the width."""
+    def draw(self, lines: Sequence[Line]) -> None:
+        """Show these lines from the top, each cut to the width, all at once."""
         columns, rows = self.size
         self._console.width = columns + 1
-        shown = [f"{self._ansi(line, columns)}\x1b[K" for line in lines[:rows]]
-        self.write("\x1b[H" + "\r\n".join(shown) + "\x1b[J")
+        shown = [self._whole(line, columns) for line in lines[: rows - 1]]
+        last = [self._ansi(line.left, columns - 1) for line in lines[rows - 1 : rows]]
+        self.write(f"{HOLD}\x1b[H" + "\r\n".join([*shown, *last]) + f"\x1b[J{SHOW}")
+
+    def _whole(self, line: Line, columns: int) -> str:
+        """The line; the cell that the cursor rests on behind a full one must not be cleared."""
+        if line.right is None:
+            full = line.left.cell_len >= columns
+            return self._ansi(line.left, columns) + ("" if full else CLEAR)
+        left = self._ansi(line.left, line.at) + CLEAR
+        full = line.at + line.right.cell_len >= columns
+        right = self._ansi(line.right, columns - line.at) + ("" if full else CLEAR)
+        return f"{left}\x1b[{line.at + 1}G{right}"
 
     def _ansi(self, line: Text, columns: int) -> str:
         """The line with its styles as escape sequences, in the colours that the terminal has."""
@@ -78,7 +92,10 @@ class Terminal:
 
     def heard(self) -> None:
         """Take what the terminal has sent."""
-        data = os.read(self._source, 1024)
+        try:
+            data = os.read(self._source, 1024)
+        except OSError:  # what the terminal's end looks like to a process that it does not signal
+            data = b""
         if not data:
             self.end(Signals.SIGHUP)
             return
