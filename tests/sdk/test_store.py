@@ -400,6 +400,30 @@ async def test_a_server_that_is_no_redis_is_one_clear_error(nats_server: Server)
     await store.close()
 
 
+async def test_a_prefix_keeps_apart_who_shares_a_redis(redis_url: str) -> None:
+    ours, theirs = Store.connect(f"{redis_url}?prefix=ours"), Store.connect(redis_url)
+    await ours.save_row(row("s1", 1, key="k"))
+    await ours.save_snapshot(TENANT, "s1", "session", 1, b"h\nx", replacing=None)
+    assert await Floors(ours, "FLIGHTLOG_0", replica="r1").claim()
+    assert (await listed(ours), await listed(theirs)) == (["s1"], [])
+    assert await theirs.snapshot(TENANT, "s1", "session", 1) is None
+    assert await Floors(theirs, "FLIGHTLOG_0", replica="r2").claim()
+    async with redis.Redis.from_url(redis_url) as raw:
+        keys = [key.decode() async for key in raw.scan_iter(match="*")]
+    assert {key.partition(":")[0] for key in keys} == {"ours", "flightlog"}
+    assert [key for key in keys if key.startswith("flightlog:")] == [
+        "flightlog:stream:{FLIGHTLOG_0}:rebuilding"
+    ]
+    await ours.close()
+    await theirs.close()
+
+
+@pytest.mark.parametrize("prefix", ["", "a:b", "a*", "{a}", "a" * 81])
+async def test_a_prefix_that_could_be_another_one_is_refused(redis_url: str, prefix: str) -> None:
+    with pytest.raises(StoreUnavailable):
+        Store.connect(f"{redis_url}?prefix={prefix}")
+
+
 async def test_a_clustered_redis_serves(make_redis: MakeRedis) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         bus_port = free.getsockname()[1]

@@ -28,7 +28,7 @@ from hypothesis.stateful import (
 
 from flightlog import Event, Fenced, Result, SessionPurged
 from flightlog.bus.nats_bus import NatsBus
-from flightlog.cache.place import snapshots_key
+from flightlog.cache.place import Places
 from flightlog.running import inbox, opening
 from flightlog.snapshot import SESSION
 from flightlog_projector.metrics import Metrics
@@ -254,7 +254,7 @@ class Life(RuleBasedStateMachine):
         await (await projector._history(job, SESSION)).save(folded)
         await projector.project(job)
         with redis.Redis.from_url(self.bench.servers.redis_url) as client:
-            self.snapshots += [client.hgetall(snapshots_key(TENANT, self.id))]
+            self.snapshots += [client.hgetall(Places().snapshots(TENANT, self.id))]
         row = await store.row(TENANT, self.id)
         assert row is not None
         assert (row.seq, row.strays, row.error) == (folded.seq, 0, None)
@@ -265,8 +265,8 @@ class Life(RuleBasedStateMachine):
         """An older dump: any snapshot that was true at some time."""
         value = data.draw(st.sampled_from(self.snapshots))
         with redis.Redis.from_url(self.bench.servers.redis_url) as client:
-            client.delete(snapshots_key(TENANT, self.id))
-            client.hset(snapshots_key(TENANT, self.id), mapping=value)
+            client.delete(Places().snapshots(TENANT, self.id))
+            client.hset(Places().snapshots(TENANT, self.id), mapping=value)
 
     @rule()
     def flush_redis(self) -> None:

@@ -5,10 +5,10 @@ two accounts share nothing: the same subjects and streams exist in each.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 from msgspec import Struct
 
+from flightlog.cache import place
 from flightlog.wire import subject as names
 from flightlog_recorder.access.conf import Conf, Variable
 from flightlog_recorder.access.role import (
@@ -20,10 +20,24 @@ from flightlog_recorder.access.role import (
     permissions,
 )
 
-Proof = Literal["password", "nkey"]
-
 SYSTEM = "SYS"
 SERVICES: tuple[Role, ...] = ("projector", "recorder", "operator")  # of all tenants in the account
+_ROOM = 5 / 4  # of what the streams may hold: tombstones, inboxes, dead letters, what raises them
+
+
+class Password(Struct, frozen=True):
+    """What a user proves itself by, as the server has to know it."""
+
+    text: str
+
+
+class Nkey(Struct, frozen=True):
+    """The public key of what a user proves itself by: no secret."""
+
+    public: str
+
+
+Proof = Password | Nkey
 
 
 class User(Struct, frozen=True):
@@ -56,6 +70,11 @@ class Account(Struct, frozen=True):
     max_file: int = 0
     streams: int = 1
     prefix: str = names.PREFIX
+
+    @property
+    def keys(self) -> str:
+        """What its keys begin with in a Redis that it shares with other accounts."""
+        return f"{place.PREFIX}.{self.name}"
 
     def permissions(self, user: User) -> Permissions:
         """What the user may publish to and subscribe to."""
@@ -96,24 +115,38 @@ def system() -> Account:
     return Account(SYSTEM, (User("doctor", "doctor"),))
 
 
-def settings(account: Account, keys: Mapping[str, str]) -> dict[str, Conf]:
-    """The account's block in nats-server's `accounts`; `keys` are public nkeys by user name.
+def room_for(max_bytes: int, *, streams: int, replicas: int) -> int:
+    """What an account may store whose logs and blobs hold `max_bytes` each, in bytes.
 
-    A user without a key proves itself by a password, which is not here: a variable stands for it.
+    Each replica counts; it is more than they hold, so that the recorder alone can raise one.
     """
-    users = [_user(account, user, keys.get(user.name)) for user in account.users]
+    return int(max_bytes * (streams + 1) * replicas * _ROOM)
+
+
+def settings(account: Account, proofs: Mapping[str, Proof]) -> dict[str, Conf]:
+    """The account's block in nats-server's `accounts`; `proofs` are by user name.
+
+    A user without one proves itself by a password that is not here: a variable stands for it.
+    """
+    users = [_user(account, user, proofs.get(user.name)) for user in account.users]
     found: dict[str, Conf] = {"users": users}
     if account.name != SYSTEM:
         found = {"jetstream": {"max_file": account.max_file or -1}} | found
     return found
 
 
-def _user(account: Account, user: User, key: str | None) -> Conf:
-    allowed = grants(account.permissions(user))
-    if key is not None:
-        return {"nkey": key, "permissions": allowed}
-    proof: dict[str, Conf] = {"user": user.name, "password": Variable(user.variable)}
-    return proof | {"permissions": allowed}
+def _user(account: Account, user: User, proof: Proof | None) -> Conf:
+    return _shown(user, proof) | {"permissions": grants(account.permissions(user))}
+
+
+def _shown(user: User, proof: Proof | None) -> dict[str, Conf]:
+    match proof:
+        case Nkey(public):
+            return {"nkey": public}
+        case Password(text):
+            return {"user": user.name, "password": text}
+        case None:
+            return {"user": user.name, "password": Variable(user.variable)}
 
 
 def grants(found: Permissions) -> Conf:

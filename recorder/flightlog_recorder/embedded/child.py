@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from flightlog_recorder.embedded import guard, private
+from flightlog_recorder import private
+from flightlog_recorder.embedded import guard
 
 
 class Child:

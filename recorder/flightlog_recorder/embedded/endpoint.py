@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from flightlog_recorder.embedded import private
+from flightlog_recorder import private
 
 LOOPBACK = "127.0.0.1"
 

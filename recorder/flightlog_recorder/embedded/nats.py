@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flightlog_recorder.embedded import private
+from flightlog_recorder import private
 from flightlog_recorder.embedded.binary import nats_server
 from flightlog_recorder.embedded.endpoint import LOOPBACK, Endpoint
 

@@ -4,7 +4,7 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
-from flightlog_recorder.embedded import private
+from flightlog_recorder import private
 from flightlog_recorder.embedded.binary import redis_server
 from flightlog_recorder.embedded.endpoint import LOOPBACK, Endpoint
 

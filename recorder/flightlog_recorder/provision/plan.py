@@ -13,10 +13,14 @@ Found = Mapping[str, Any]
 
 
 class Wish(Struct, frozen=True):
-    """How many log streams and replicas are wanted; None takes what is there, else 1."""
+    """How many log streams and replicas are wanted; None takes what is there, else 1.
+
+    `max_bytes` is what each log stream that is made may hold, and the blobs' one; None: no limit.
+    """
 
     streams: int | None = None
     replicas: int | None = None
+    max_bytes: int | None = None
     prefix: str = names.PREFIX
 
 
@@ -48,12 +52,17 @@ def plan(wish: Wish, found: Sequence[Found]) -> Plan:
     for config in wanted + layout.side_configs(replicas=replicas, prefix=wish.prefix):
         name = config["name"]
         if name not in known:
-            create.append(config)
+            create.append(config | _limit(name, wish))
         elif differing := _differing(config, known[name], len(logs)):
             refused.append(Refusal(name, differing))
         else:
             there.append(name)
     return Plan(create=create, there=there, refused=refused)
+
+
+def _limit(name: str, wish: Wish) -> Config:
+    holds_events = _is_log(name) or name == layout.BLOB_STREAM
+    return {"max_bytes": wish.max_bytes} if wish.max_bytes and holds_events else {}
 
 
 def _differing(wanted: Config, found: Found, logs: int) -> list[str]:

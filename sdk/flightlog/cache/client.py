@@ -1,18 +1,38 @@
 """redis-py's client for a URL: how long it waits, how often it tries, and what it does not send."""
 
+import re
 from typing import Any
+from urllib.parse import parse_qsl, urlencode
 
 import redis as redis_py
 import redis.asyncio as redis
 from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialWithJitterBackoff
 
+from flightlog.cache.place import PREFIX
+
 _CONNECTIONS = 16
 # That redis-py tells its name costs 1 ms of a resume: it reads the metadata of its own package.
 _UNNAMED = ("driver_info",) if hasattr(redis_py, "DriverInfo") else ("lib_name", "lib_version")
 _CLUSTER_SCHEMES = {"redis+cluster://": "redis://", "rediss+cluster://": "rediss://"}
 
+_PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,80}")  # no colon: no prefix begins another's keys
+
 Client = redis.Redis | redis.RedisCluster
+
+
+def prefixed(url: str) -> tuple[str, str]:
+    """The URL as Redis' clients know it, and the prefix of our keys that `?prefix=` names.
+
+    Raises `ValueError` for what is no prefix.
+    """
+    plain, _, query = url.partition("?")
+    asked = parse_qsl(query, keep_blank_values=True)
+    prefix = dict(asked).get("prefix", PREFIX)
+    if not _PREFIX.fullmatch(prefix):
+        raise ValueError
+    rest = urlencode([each for each in asked if each[0] != "prefix"])
+    return f"{plain}?{rest}" if rest else plain, prefix
 
 
 def make(url: str, timeout: float) -> Client:

@@ -28,8 +28,10 @@ class Floors:
     def __init__(self, store: Store, stream: str, *, replica: str = "") -> None:
         self._store = store
         self._replica = replica
-        self._floor, self._rebuilding = _key(stream, "floor"), _key(stream, "rebuilding")
-        self._aside, self._echo = _key(stream, "aside"), _key(stream, f"echo:{replica}")
+        self._floor, self._rebuilding, self._aside, self._echo = (
+            store.places.stream(stream, name)
+            for name in ("floor", "rebuilding", "aside", f"echo:{replica}")
+        )
 
     async def floor(self) -> Floor | None:
         """The floor; None means that the catalog was never whole, or is lost."""
@@ -109,7 +111,3 @@ def _read(value: bytes | None) -> Floor | None:
         return msgspec.json.decode(value, type=Floor) if value else None
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError):
         return None
-
-
-def _key(stream: str, name: str) -> str:
-    return f"flightlog:stream:{{{stream}}}:{name}"

@@ -22,10 +22,44 @@ class Seen(Struct, frozen=True):
 
 
 UNSEEN = Seen(None, "")
+PREFIX = "flightlog"
 
 
-def moves(tenant: str, session: str, row: Row | None, seen: Seen) -> tuple[list[str], list[Any]]:
-    """The indexes to touch, and for each the member and the score, '' to leave it."""
+class Places(Struct, frozen=True):
+    """The names of our keys; all begin with `prefix`, by which those who share a Redis differ."""
+
+    prefix: str = PREFIX
+
+    def snapshots(self, tenant: str, session: str) -> str:
+        """The hash of a session's snapshots and their pieces."""
+        return f"{self.prefix}:session:{{{tenant}.{session}}}:snapshots"
+
+    def purged(self, tenant: str, session: str) -> str:
+        """What a purge leaves for a day: no late projector may bring the session back."""
+        return f"{self.prefix}:session:{{{tenant}.{session}}}:purged"
+
+    def row(self, tenant: str, session: str) -> str:
+        """A session's row."""
+        return f"{self.prefix}:tenant:{{{tenant}}}:row:{session}"
+
+    def index(self, tenant: str, name: str) -> str:
+        """An index of a tenant's rows."""
+        return f"{self.prefix}:tenant:{{{tenant}}}:by:{name}"
+
+    def stream(self, stream: str, name: str) -> str:
+        """What is known of a stream: how far it is projected, and who does it."""
+        return f"{self.prefix}:stream:{{{stream}}}:{name}"
+
+    def moves(
+        self, tenant: str, session: str, row: Row | None, seen: Seen
+    ) -> tuple[list[str], list[Any]]:
+        """The indexes to touch, and for each the member and the score, '' to leave it."""
+        steps = _steps(session, row, seen)
+        keys = [self.index(tenant, name) for name, _, _ in steps]
+        return keys, [part for _, member, score in steps for part in (member, score)]
+
+
+def _steps(session: str, row: Row | None, seen: Seen) -> list[tuple[str, str | bytes, int | str]]:
     enters = catalog.indexes(row)
     unreadable = seen.mark and seen.row is None
     leaves = catalog.possible_indexes() if unreadable else catalog.indexes(seen.row)
@@ -38,8 +72,7 @@ def moves(tenant: str, session: str, row: Row | None, seen: Seen) -> tuple[list[
         steps.append((catalog.KEYS, old, ""))
     if new is not None:
         steps.append((catalog.KEYS, new, 0))
-    keys = [index_key(tenant, name) for name, _, _ in steps]
-    return keys, [part for _, member, score in steps for part in (member, score)]
+    return steps
 
 
 def seen_as(value: bytes | None) -> Seen:
@@ -48,23 +81,3 @@ def seen_as(value: bytes | None) -> Seen:
         return UNSEEN
     mark = hashlib.sha1(value, usedforsecurity=False).hexdigest()
     return Seen(catalog.decode(value), mark)
-
-
-def snapshots_key(tenant: str, session: str) -> str:
-    """The hash of a session's snapshots and their pieces."""
-    return f"flightlog:session:{{{tenant}.{session}}}:snapshots"
-
-
-def purged_key(tenant: str, session: str) -> str:
-    """What a purge leaves for a day: no late projector may bring the session back."""
-    return f"flightlog:session:{{{tenant}.{session}}}:purged"
-
-
-def row_key(tenant: str, session: str) -> str:
-    """A session's row."""
-    return f"flightlog:tenant:{{{tenant}}}:row:{session}"
-
-
-def index_key(tenant: str, name: str) -> str:
-    """An index of a tenant's rows."""
-    return f"flightlog:tenant:{{{tenant}}}:by:{name}"

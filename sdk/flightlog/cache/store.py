@@ -41,9 +41,9 @@ class Saved(Struct, frozen=True):
 class Store:
     """A connection to Redis. Every call may raise `StoreUnavailable` or `NotPermitted`, in time."""
 
-    def __init__(self, connected: Client, where: str) -> None:
+    def __init__(self, connected: Client, where: str, prefix: str = place.PREFIX) -> None:
         self._client: Any = connected
-        self.where = where
+        self.where, self.places = where, place.Places(prefix)
         self._swap = connected.register_script(script.SWAP)
         self._put_row = connected.register_script(script.ROW)
         self._put_snapshot = connected.register_script(script.SNAPSHOT)
@@ -54,12 +54,14 @@ class Store:
         """A store on `url` (`redis://`, `rediss://`, `unix://`; `redis+cluster://` for a cluster).
 
         Nothing is sent yet; `ping` tells whether it answers. `timeout` is that of one answer.
+        `?prefix=acme` in the URL has all keys begin with `acme:` instead of `flightlog:`.
         """
         try:
-            made = client.make(url, timeout)
+            plain, prefix = client.prefixed(url)
+            made = client.make(plain, timeout)
         except (ValueError, TypeError, AttributeError) as exc:
             raise StoreUnavailable("the given URL", "it is no redis:// URL") from exc
-        return cls(made, client.where(made))
+        return cls(made, client.where(made), prefix)
 
     async def close(self) -> None:
         """Close all connections. Idempotent."""
@@ -78,7 +80,7 @@ class Store:
 
     async def snapshot(self, tenant: str, session: str, name: str, version: int) -> bytes | None:
         """The stored snapshot of a projection, unchecked: `flightlog.snapshot.read` judges it."""
-        key = place.snapshots_key(tenant, session)
+        key = self.places.snapshots(tenant, session)
         found: bytes | None = await self._read(self._client.hget(key, f"{name}:{version}"), None)
         return found
 
@@ -91,7 +93,7 @@ class Store:
         nothing there, the list of the seqs.
         """
         fields = [f"{name}:{version}{each}" for each in parts]
-        asked = self._client.hmget(place.snapshots_key(tenant, session), fields)
+        asked = self._client.hmget(self.places.snapshots(tenant, session), fields)
         found: list[bytes | None] = await self._read(asked, [None] * len(fields))
         return found
 
@@ -113,7 +115,7 @@ class Store:
         before, with what was kept, and what earlier versions left.
         False when another one came first, or the session is purged. Idempotent.
         """
-        keys = [place.snapshots_key(tenant, session), place.purged_key(tenant, session)]
+        keys = [self.places.snapshots(tenant, session), self.places.purged(tenant, session)]
         expected = [replacing or b"", "0" if replacing is None else "1"]
         gone = ["1", 0] if drop is None else ["0", len(drop), *drop]
         pieces = [part for each in put.items() for part in each]
@@ -136,7 +138,7 @@ class Store:
 
         False when it is not the one that is there, or the session is purged. Idempotent.
         """
-        keys = [place.snapshots_key(tenant, session), place.purged_key(tenant, session)]
+        keys = [self.places.snapshots(tenant, session), self.places.purged(tenant, session)]
         with self._translated():
             said: list[Any] = [f"{name}:{version}", header, seq, *pieces]
             return bool(await self._keep_snapshot(keys, said))
@@ -145,7 +147,9 @@ class Store:
         """The rows of many sessions of a tenant, in their order, `_CHUNK` a round trip."""
         seen: list[Seen] = []
         for start in range(0, len(sessions), _CHUNK):
-            keys = [place.row_key(tenant, session) for session in sessions[start : start + _CHUNK]]
+            keys = [
+                self.places.row(tenant, session) for session in sessions[start : start + _CHUNK]
+            ]
             with self._translated():
                 seen += [place.seen_as(value) for value in await self._client.mget(keys)]
         return seen
@@ -198,8 +202,8 @@ class Store:
         Leaves `purged@sequence` for a day, so that no late projector brings it back.
         """
         with self._translated():  # the mark first: no snapshot may slip in after the deletion
-            await self._client.set(place.purged_key(tenant, session), sequence, ex=PURGED_LIFE)
-            await self._client.unlink(place.snapshots_key(tenant, session))
+            await self._client.set(self.places.purged(tenant, session), sequence, ex=PURGED_LIFE)
+            await self._client.unlink(self.places.snapshots(tenant, session))
         await self._remove_row(tenant, session)
 
     async def _is_purged(self, row: Row, seen: Seen) -> bool:
@@ -207,7 +211,7 @@ class Store:
         if seen.row is not None:
             return False
         with self._translated():
-            return bool(await self._client.exists(place.purged_key(row.tenant, row.session)))
+            return bool(await self._client.exists(self.places.purged(row.tenant, row.session)))
 
     async def _remove_row(self, tenant: str, session: str) -> None:
         for _ in range(_ATTEMPTS):
@@ -218,10 +222,10 @@ class Store:
 
     async def _put(self, tenant: str, session: str, row: Row | None, seen: Seen) -> bool:
         """Replace what was seen by a row, or by nothing; false if it is not there any more."""
-        keys, places = place.moves(tenant, session, row, seen)
+        keys, places = self.places.moves(tenant, session, row, seen)
         put = [seen.mark, catalog.encode(row) if row else b"", *places]
         with self._translated():
-            return bool(await self._put_row([place.row_key(tenant, session), *keys], put))
+            return bool(await self._put_row([self.places.row(tenant, session), *keys], put))
 
     async def _seen(self, tenant: str, session: str) -> Seen:
         return (await self.look(tenant, [session]))[0]
@@ -245,7 +249,7 @@ class Store:
             return await self._rows_by_key(tenant, wanted, before, limit)
         found: list[Row] = []
         at = before
-        async for cursors in self._walk(place.index_key(tenant, wanted.index()), before):
+        async for cursors in self._walk(self.places.index(tenant, wanted.index()), before):
             rows = await self.look(tenant, [cursor.session for cursor in cursors])
             for cursor, seen in zip(cursors, rows, strict=True):
                 at = cursor
@@ -292,7 +296,7 @@ class Store:
 
     async def _key_members(self, tenant: str, begun: bytes) -> list[bytes]:
         index, low, high = (
-            place.index_key(tenant, catalog.KEYS),
+            self.places.index(tenant, catalog.KEYS),
             b"[" + begun,
             b"[" + begun + b"\xff",
         )

@@ -5,6 +5,12 @@ from pathlib import Path
 from typing import IO
 
 
+def directory(path: Path) -> None:
+    """Make a directory, and what is missing above it."""
+    for each in (*reversed(path.parents), path):
+        each.mkdir(mode=0o700, exist_ok=True)
+
+
 def append(path: Path) -> IO[bytes]:
     """Open a file to append to it."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab")
