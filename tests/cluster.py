@@ -5,6 +5,7 @@ import json
 import secrets
 import time
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +44,20 @@ class Node(Server):
 
 
 class Cluster:
-    """Three nodes that share one token; `url` lists them all."""
+    """Three nodes that share one token, or an `access` of their own; `url` lists them all.
 
-    def __init__(self, home: Path) -> None:
+    `extra` are settings of a node, by its name: n1, n2, n3.
+    """
+
+    def __init__(
+        self, home: Path, *, access: str | None = None, extra: Mapping[str, str] | None = None
+    ) -> None:
         token, password = secrets.token_urlsafe(32), secrets.token_urlsafe(32)
         routes = [endpoint.fresh("route").port for _ in range(SIZE)]
-        self.nodes = [
-            _node(home / f"n{number}", f"n{number}", token, _routing(route, routes, password))
-            for number, route in enumerate(routes, start=1)
-        ]
+        self.nodes: list[Node] = []
+        for number, route in enumerate(routes, start=1):
+            own = f"{_routing(route, routes, password)}\n{(extra or {}).get(f'n{number}', '')}"
+            self.nodes.append(_node(home / f"n{number}", f"n{number}", token, own, access))
 
     @property
     def urls(self) -> list[str]:
@@ -104,13 +110,13 @@ class Cluster:
             node.kill()
 
 
-def _node(home: Path, name: str, token: str, routing: str) -> Node:
+def _node(home: Path, name: str, token: str, own: str, access: str | None) -> Node:
     where = endpoint.fresh(name)
     home.mkdir(mode=0o700)
     endpoint.save(home / "endpoint.json", endpoint.Endpoint(where.port, token, name))
     monitor = endpoint.fresh("monitor").port
-    extra = f"{routing}\nhttp: {LOOPBACK}:{monitor}\n"
-    return Node(Nats(extra=extra), home, name=name, monitor=monitor)
+    extra = f"{own}\nhttp: {LOOPBACK}:{monitor}\n"
+    return Node(Nats(extra=extra, access=access), home, name=name, monitor=monitor)
 
 
 def _routing(own: int, routes: list[int], password: str) -> str:

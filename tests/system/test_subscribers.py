@@ -4,60 +4,24 @@ import asyncio
 import json
 import sys
 from collections import Counter
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import redis
 
 from flightlog import Log, connect
-from flightlog.bus.nats_bus import connect_bus
-from flightlog.cache.store import Store
 from flightlog.subscribing import letter as letters
 from flightlog.subscribing import standing
-from flightlog.subscribing.delivery import Delivery
-from flightlog_projector.service import Service
-from flightlog_projector.settings import Settings
 from flightlog_recorder.cli import target
 from flightlog_recorder.embedded import Server, Servers
 from flightlog_recorder.embedded.child import Child
+from tests.companions import projecting, seen_by
 from tests.recorder.command import flightlog
 from tests.recorder.inspected import inspected
 from tests.scripted import TENANT, Model, says, stored, until
 
 HERE = Path(__file__).parent / "harnesses" / "listener.py"
 TRANSCRIPT = Path(__file__).parents[1] / "recorder" / "data" / "parallel.jsonl"
-
-
-@asynccontextmanager
-async def seen_by(log: Log, name: str) -> AsyncGenerator[list[tuple[str, int, str]]]:
-    """Every delivery of a subscriber as (session, seq, type), while the block runs."""
-    seen: list[tuple[str, int, str]] = []
-
-    def note(delivery: Delivery) -> None:
-        event = delivery.event
-        seen.append((event.session_id, event.seq, event.type))
-
-    subscription = log.subscribe(name)
-    async with subscription:
-        work = asyncio.create_task(subscription.run(note))
-        yield seen
-        await subscription.stop()
-        await work
-
-
-@asynccontextmanager
-async def projecting(servers: Servers) -> AsyncGenerator[None]:
-    """A projector, for the length of a block."""
-    async with await connect_bus(servers.nats_url) as bus:
-        store = Store.connect(servers.redis_url)
-        service = Service(bus, store, Settings(http_port=0), [])
-        running = asyncio.create_task(service.run())
-        yield
-        service.stop()
-        await running
-        await store.close()
 
 
 async def listed(log: Log) -> bool:

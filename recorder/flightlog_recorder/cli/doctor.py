@@ -60,7 +60,7 @@ def command(
     """
     where = target.of(context)
     post = _post(role, where, subscriber)
-    target.run(_examine(where, _place(where, system_nats, system_context), post, strict, json))
+    target.run(_examine(_place(where, system_nats, system_context), post, strict=strict, json=json))
 
 
 def _post(role: str | None, where: Target, subscriber: str) -> Post | None:
@@ -86,14 +86,8 @@ def _place(where: Target, url: str | None, context: str | None) -> Place:
     return Place(where.nats, system, where.redis, where.prefix)
 
 
-async def _examine(
-    where: Target,
-    place: Place,
-    post: Post | None,
-    strict: bool,
-    json: bool,
-) -> Exit:
-    found = await examine(place, tenant=where.tenant, post=post)
+async def _examine(place: Place, post: Post | None, *, strict: bool, json: bool) -> Exit:
+    found = await examine(place, post=post)
     if json:
         show_json({"findings": found})
     else:

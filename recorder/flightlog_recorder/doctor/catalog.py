@@ -1,16 +1,16 @@
 """How far the projector got: the floors in Redis, beside the streams themselves. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from flightlog_recorder.doctor.consumers import PROJECTOR, Found, moment
-from flightlog_recorder.doctor.finding import Finding, Unproven, conclude, named
+from flightlog_recorder.doctor.consumers import PROJECTOR, Consumer
+from flightlog_recorder.doctor.finding import Finding, Symptom, Unproven, conclude, merged
 
 CHECK = "projector progress"
 STALE = 30.0  # seconds after the last acknowledgement; a floor follows within 6
-_EMPTY = "stop the projectors, empty Redis (FLUSHDB), start them: they rebuild the catalog"
-_START = "start a projector on this Redis: python -m flightlog_projector"
+_EMPTY = "stop the projectors, empty this Redis (FLUSHDB), start them: they rebuild the catalog"
+_START = "start a projector on this Redis (FLIGHTLOG_REDIS_URL): python -m flightlog_projector"
 
 
 class Standing(Struct, frozen=True):
@@ -22,54 +22,54 @@ class Standing(Struct, frozen=True):
 
 
 def check(
-    found: Mapping[str, Standing] | Unproven, last: Mapping[str, int], consumers: Found | Unproven
+    found: Mapping[str, Standing] | Unproven,
+    last: Mapping[str, int],
+    consumers: Sequence[Consumer] | Unproven,
 ) -> list[Finding]:
     """`last` is each log stream's last sequence."""
     if isinstance(found, Unproven):
         return [found.finding(CHECK)]
-    acked = {} if isinstance(consumers, Unproven) else _settled(consumers)
-    problems = [
-        finding
+    settled = {} if isinstance(consumers, Unproven) else _settled(consumers)
+    symptoms = [
+        symptom
         for stream, standing in found.items()
-        for finding in _problems(stream, standing, last.get(stream, 0), acked.get(stream, 0))
+        for symptom in (
+            _floor(stream, standing, last.get(stream, 0), settled.get(stream, 0)),
+            _aside(stream, standing),
+        )
+        if symptom
     ]
-    return conclude(CHECK, problems, f"the catalog is whole on {len(found)} log streams")
+    return conclude(CHECK, merged(CHECK, symptoms), "all that was acknowledged is in the catalog")
 
 
-def _settled(consumers: Found) -> dict[str, int]:
-    """Up to where each stream was acknowledged, where that is long enough ago."""
-    settled: dict[str, int] = {}
-    for stream, rows in consumers.items():
-        for row in rows:
-            floor = row.get("ack_floor") or {}
-            since = moment(row["ts"]) - moment(floor.get("last_active") or row["ts"])
-            if row["name"] == PROJECTOR and since.total_seconds() > STALE:
-                settled[stream] = int(floor["stream_seq"])
-    return settled
+def _settled(consumers: Sequence[Consumer]) -> dict[str, int]:
+    """Up to where each stream was acknowledged long ago, while a projector runs."""
+    return {
+        each.stream: each.floor
+        for each in consumers
+        if each.name == PROJECTOR and each.is_asked and each.quiet > STALE
+    }
 
 
-def _problems(stream: str, standing: Standing, last: int, acked: int) -> list[Finding]:
-    found: list[Finding] = []
-    if (stands := _floor(stream, standing, last, acked)) is not None:
-        found.append(stands)
-    if standing.aside:
-        text = f"{stream}: {len(standing.aside)} sessions cannot be projected: "
-        mend = f"flightlog verify {standing.aside[0]}"
-        found.append(Finding(CHECK, "warning", text + named(standing.aside), mend))
-    return found
-
-
-def _floor(stream: str, standing: Standing, last: int, acked: int) -> Finding | None:
+def _floor(stream: str, standing: Standing, last: int, settled: int) -> Symptom | None:
     floor = standing.floor
     if standing.rebuilding:
-        text = f"{stream}: the catalog is being rebuilt"
-        return Finding(CHECK, "warning", text, "wait: /readyz of the projector tells when")
+        wait = "wait: /readyz of the projector tells when"
+        return Symptom(stream, "warning", "the catalog is being rebuilt", wait)
     if floor is None:
-        return Finding(CHECK, "wrong", f"{stream}: its catalog was never whole", _START)
+        return Symptom(stream, "wrong", "its part of the catalog was never whole", _START)
     if floor > last:
-        text = f"{stream}: projected up to {floor:,}, but the stream ends at {last:,}"
-        return Finding(CHECK, "wrong", f"{text}: it was restored or made anew", _EMPTY)
-    if floor < acked:
-        text = f"{stream}: projected up to {floor:,}, but {acked:,} is acknowledged"
-        return Finding(CHECK, "wrong", f"{text}: this is not the projector's Redis", _START)
+        text = f"projected up to {floor:,}, but the stream ends at {last:,}: restored or made anew"
+        return Symptom(stream, "wrong", text, _EMPTY)
+    if floor < settled:
+        text = f"projected up to {floor:,} here, {settled:,} elsewhere: not the projector's Redis"
+        return Symptom(stream, "wrong", text, _START)
     return None
+
+
+def _aside(stream: str, standing: Standing) -> Symptom | None:
+    if not standing.aside:
+        return None
+    count, first = len(standing.aside), standing.aside[0]
+    text = f"{count} session{'s' * (count > 1)} cannot be projected, such as {first}"
+    return Symptom(stream, "warning", text, f"flightlog verify {first}")

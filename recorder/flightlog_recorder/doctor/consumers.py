@@ -1,93 +1,54 @@
 """Who follows the logs: the projector's and the subscribers' consumers, and what waits for them.
 
-Pure. All times are the broker's: when a consumer was described, and last active.
+Pure. All times are the broker's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from flightlog_recorder.doctor.finding import Finding, Unproven, conclude
+from msgspec import Struct
+
+from flightlog_recorder.doctor.finding import Finding, Symptom, Unproven, conclude, merged
 
 PROJECTOR, LAG, SUBSCRIBERS = "projector", "projector lag", "subscriber lag"
 MUCH = {LAG: 50_000, SUBSCRIBERS: 1_000}  # messages; those of the alerts
-STILL = 60.0  # seconds without an acknowledgement, while there is something to acknowledge
-_RESTART = "restart the projector, and look at its /readyz: python -m flightlog_projector"
-
-Row = Mapping[str, Any]
-Found = Mapping[str, list[Row]]  # the durable consumers of each stream
+OLD = 60.0  # seconds that a message may wait
+_START = "start a projector, and look at its /readyz: python -m flightlog_projector"
 
 
-def check(found: Found | Unproven, logs: list[str]) -> list[Finding]:
-    """The projector's consumer on each log stream, and those of all subscribers."""
-    if isinstance(found, Unproven):
-        return [found.finding(LAG), found.finding(SUBSCRIBERS)]
-    return [*_projector(found, logs), *_subscribers(found)]
+class Consumer(Struct, frozen=True):
+    """A durable consumer of a stream.
+
+    `owed` messages are not settled, the `oldest` of them for so many seconds; everything up to
+    `floor` is, and `quiet` is how long ago the last one was. `is_asked`: a program waits for more.
+    """
+
+    stream: str
+    name: str
+    filter: str
+    floor: int
+    owed: int
+    is_asked: bool
+    quiet: float
+    told_at: float  # seconds since 1970
+    oldest: float = 0.0
 
 
-def _projector(found: Found, logs: list[str]) -> list[Finding]:
-    rows = {stream: _named(found.get(stream, []), PROJECTOR) for stream in logs}
-    problems = [
-        Finding(LAG, "wrong", f"{stream} has no consumer {PROJECTOR}: no projector ran", _RESTART)
-        for stream, row in rows.items()
-        if row is None
-    ]
-    there = {stream: row for stream, row in rows.items() if row is not None}
-    problems += [
-        each for stream, row in there.items() if (each := _standing(LAG, stream, row, _RESTART))
-    ]
-    waiting = sum(map(_owed, there.values()))
-    return conclude(LAG, problems, f"{waiting:,} messages wait for the projector")
-
-
-def _named(rows: list[Row], name: str) -> Row | None:
-    return next((row for row in rows if row["name"] == name), None)
-
-
-def _subscribers(found: Found) -> list[Finding]:
-    rows = [
-        (stream, row) for stream, rows in found.items() for row in rows if "@" in str(row["name"])
-    ]
-    problems = [
-        each
-        for stream, row in rows
-        if (each := _standing(SUBSCRIBERS, stream, row, _attend(str(row["name"]))))
-    ]
-    names = {str(row["name"]) for _, row in rows}
-    waiting = sum(_owed(row) for _, row in rows)
-    return conclude(
-        SUBSCRIBERS, problems, f"{waiting:,} messages wait for {len(names)} subscribers"
+def read(stream: str, row: Mapping[str, Any]) -> Consumer:
+    """From what the consumer's leader says of it."""
+    floor = row.get("ack_floor") or {}
+    since = moment(row["ts"]) - moment(floor.get("last_active") or row["created"])
+    return Consumer(
+        stream=stream,
+        name=str(row["name"]),
+        filter=str(row["config"].get("filter_subject") or ">"),
+        floor=int(floor.get("stream_seq", 0)),
+        owed=int(row.get("num_pending", 0)) + int(row.get("num_ack_pending", 0)),
+        is_asked=bool(row.get("num_waiting")),
+        quiet=since.total_seconds(),
+        told_at=moment(row["ts"]).timestamp(),
     )
-
-
-def _attend(name: str) -> str:
-    who, _, tenant = name.partition("@")
-    again = f"flightlog --tenant {tenant} subscribe"
-    return f"start it; if it is gone for good: {again} --remove --name {who}"
-
-
-def _standing(check: str, stream: str, row: Row, mend: str) -> Finding | None:
-    """What is wrong with a consumer: nobody asks it, it stands still, or much waits."""
-    name, owed, idle = row["name"], _owed(row), _idle(row)
-    of = f"{name} on {stream}"
-    if owed and idle > STILL:
-        text = f"{of}: {owed:,} messages wait, none was acknowledged for {_time(idle)}"
-        return Finding(check, "wrong", text, mend)
-    if not owed and not row.get("num_waiting"):
-        return Finding(check, "warning", f"{of}: nobody asks for messages", mend)
-    if owed > MUCH[check]:
-        return Finding(check, "warning", f"{of}: {owed:,} messages wait", mend)
-    return None
-
-
-def _owed(row: Row) -> int:
-    return int(row.get("num_pending", 0)) + int(row.get("num_ack_pending", 0))
-
-
-def _idle(row: Row) -> float:
-    """Seconds since it last got on: an acknowledgement, or its own creation."""
-    last = (row.get("ack_floor") or {}).get("last_active") or row["created"]
-    return (moment(row["ts"]) - moment(last)).total_seconds()
 
 
 def moment(text: str) -> datetime:
@@ -96,5 +57,64 @@ def moment(text: str) -> datetime:
     return datetime.fromisoformat(f"{head}{dot}{rest[:6].ljust(6, '0') if dot else ''}+00:00")
 
 
+def check(found: Sequence[Consumer] | Unproven, logs: Sequence[str]) -> list[Finding]:
+    """The projector's consumer on each log stream, and those of all subscribers."""
+    if isinstance(found, Unproven):
+        return [found.finding(LAG), found.finding(SUBSCRIBERS)]
+    return [*_projector(found, logs), *_subscribers(found)]
+
+
+def _projector(found: Sequence[Consumer], logs: Sequence[str]) -> list[Finding]:
+    mine = {each.stream: each for each in found if each.name == PROJECTOR}
+    symptoms = [
+        Symptom(stream, "wrong", "no projector was ever here", _START)
+        for stream in logs
+        if stream not in mine
+    ]
+    symptoms += [each for one in mine.values() if (each := _of_projector(one))]
+    waiting = sum(each.owed for each in mine.values())
+    return conclude(LAG, merged(LAG, symptoms), f"{waiting:,} messages wait for the projector")
+
+
+def _of_projector(one: Consumer) -> Symptom | None:
+    if not one.owed and not one.is_asked:
+        return Symptom(one.stream, "wrong", "no projector is running", _START)
+    return _standing(LAG, one, one.stream, _START)
+
+
+def _subscribers(found: Sequence[Consumer]) -> list[Finding]:
+    others = [each for each in found if "@" in each.name]
+    symptoms = [each for one in others if (each := _of_subscriber(one))]
+    waiting, names = sum(each.owed for each in others), {each.name for each in others}
+    fine = f"{waiting:,} messages wait for {len(names)} subscribers"
+    return conclude(SUBSCRIBERS, merged(SUBSCRIBERS, _once(symptoms)), fine)
+
+
+def _of_subscriber(one: Consumer) -> Symptom | None:
+    name, _, tenant = one.name.partition("@")
+    removal = f"flightlog --tenant {tenant} subscribe --remove --name {name}"
+    mend = f"start it; if it is gone for good: {removal}"
+    if not one.owed and not one.is_asked:
+        return Symptom(one.name, "warning", "no process of it is running", mend)
+    return _standing(SUBSCRIBERS, one, f"{one.name} on {one.stream}", mend)
+
+
+def _once(symptoms: Sequence[Symptom]) -> list[Symptom]:
+    """A subscriber has a consumer in each stream; that it is not running is said once."""
+    return list(dict.fromkeys(symptoms))
+
+
+def _standing(check: str, one: Consumer, of: str, mend: str) -> Symptom | None:
+    """Whether what waits, waits for too long, or is too much."""
+    waits = f"{one.owed:,} messages wait"
+    if one.oldest > OLD and one.quiet > OLD:
+        return Symptom(of, "wrong", f"{waits}, none was settled for {_time(one.quiet)}", mend)
+    if one.oldest > OLD:
+        return Symptom(of, "warning", f"{waits}, the oldest for {_time(one.oldest)}", mend)
+    if one.owed > MUCH[check]:
+        return Symptom(of, "warning", waits, mend)
+    return None
+
+
 def _time(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 600 else f"{seconds / 60:.0f} min"
+    return f"{seconds:.0f} s" if seconds < 600 else f"{seconds / 60:,.0f} min"

@@ -34,7 +34,7 @@ CHECKS = (
 )
 
 
-async def examine(place: Place, *, tenant: str, post: Post | None = None) -> list[Finding]:
+async def examine(place: Place, *, post: Post | None = None) -> list[Finding]:
     """Look at a deployment; nothing of it is changed. Raises `BusUnavailable`, `NotPermitted`.
 
     `post` is what the credentials are meant to be; without it their name says so.
@@ -42,11 +42,12 @@ async def examine(place: Place, *, tenant: str, post: Post | None = None) -> lis
     try:
         facts = await gather(place)
     except LayoutRefused as exc:
-        return [Finding(nodes.VERSIONS, "wrong", str(exc), "see docs/operations.md, Production")]
-    return judge(facts, tenant=tenant, post=post)
+        mend = "upgrade nats-server, one node at a time"
+        return [Finding(nodes.VERSIONS, "wrong", str(exc), mend)]
+    return judge(facts, post=post)
 
 
-def judge(facts: Facts, *, tenant: str, post: Post | None = None) -> list[Finding]:
+def judge(facts: Facts, *, post: Post | None = None) -> list[Finding]:
     """Every line: each check has at least one."""
     last = {
         str(info["config"]["name"]): int(info["state"]["last_seq"]) for info in facts.streams.logs
@@ -54,7 +55,7 @@ def judge(facts: Facts, *, tenant: str, post: Post | None = None) -> list[Findin
     found = [
         *nodes.check(facts.nodes),
         *streams.check(facts.streams),
-        *_permissions(facts, tenant, post),
+        *_permissions(facts, post),
         *cache.check(facts.redis),
         *clocks.check(_ahead(facts)),
         *consumers.check(facts.consumers, list(last)),
@@ -70,9 +71,9 @@ def _ahead(facts: Facts) -> Mapping[str, float]:
     return found
 
 
-def _permissions(facts: Facts, tenant: str, told: Post | None) -> list[Finding]:
+def _permissions(facts: Facts, told: Post | None) -> list[Finding]:
     found = _of_system(facts)
-    post = told or duty.post(facts.user, tenant=tenant)
+    post = told or duty.post(facts.user)
     if post is not None:
         wanted = duty.duty(
             post,

@@ -11,7 +11,7 @@ from flightlog_recorder.access.accounts import SERVICES
 from flightlog_recorder.access.role import EVERY_TENANT, Role, Scope
 from flightlog_recorder.doctor.rights import Duty
 
-_SUBSCRIBER = re.compile(r"(?P<tenant>[^-]+)-subscriber-(?P<name>.+)")
+_SUBSCRIBER = re.compile(r"(?P<tenant>.+)-subscriber-(?P<name>.+)")
 _NAMED = re.compile(r"(?P<owner>.+)-(?P<role>harness|projector|recorder|operator)")
 
 
@@ -23,12 +23,12 @@ class Post(Struct, frozen=True):
     subscription: str = ""
 
 
-def post(user: str, *, tenant: str) -> Post | None:
+def post(user: str) -> Post | None:
     """The post of a user that is named as `flightlog provision --print-accounts` names them."""
     if found := _SUBSCRIBER.fullmatch(user):
-        return Post("subscriber", tenant, found["name"])
+        return Post("subscriber", found["tenant"], found["name"])
     if found := _NAMED.fullmatch(user):
-        return next(Post(role, tenant) for role in roles.ROLES if role == found["role"])
+        return next(Post(role, found["owner"]) for role in roles.ROLES if role == found["role"])
     return None
 
 
@@ -37,9 +37,10 @@ def duty(post: Post, *, inbox: str, streams: int, prefix: str = names.PREFIX) ->
     tenant = EVERY_TENANT if post.role in SERVICES else post.tenant
     scope = Scope("", tenant, post.subscription, streams, prefix)
     needs = roles.permissions(post.role, scope)
-    heard = tuple(
-        f"{inbox}.>" if each == f"{roles.inbox_prefix('')}.>" else each for each in needs.subscribe
-    )
+    # Who names no place for his answers needs that of everybody, which is too much.
+    answers = "_INBOX.*.>" if inbox == "_INBOX" else f"{inbox}.>"
+    own = f"{roles.inbox_prefix('')}.>"
+    heard = tuple(answers if each == own else each for each in needs.subscribe)
     printing = f"flightlog --tenant {post.tenant} provision --print-accounts --streams {streams}"
     printing += f" --subscriber {post.subscription}" * bool(post.subscription)
     return Duty(

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 Grade = Literal["ok", "warning", "wrong"]
 
+EACH = "{each}"
 _NAMED = 4  # things that one line names; the rest is counted
 
 
@@ -31,6 +32,32 @@ class Unproven(Struct, frozen=True):
         if self.is_wrong:
             return Finding(check, "wrong", self.why, self.mend)
         return Finding(check, "warning", f"unproven: {self.why}", self.mend)
+
+
+class Symptom(Struct, frozen=True):
+    """What ails one stream, server or consumer; `EACH` in `mend` stands for its name."""
+
+    of: str
+    grade: Grade
+    what: str
+    mend: str
+
+
+def merged(check: str, symptoms: Iterable[Symptom]) -> list[Finding]:
+    """One finding for all that ail the same: what is wrong with eight streams is one line."""
+    alike: dict[tuple[Grade, str, str], list[str]] = {}
+    for each in symptoms:
+        alike.setdefault((each.grade, each.what, each.mend), []).append(each.of)
+    return [
+        Finding(check, grade, f"{named(of)}: {what}", _addressed(mend, of))
+        for (grade, what, mend), of in alike.items()
+    ]
+
+
+def _addressed(mend: str, of: Sequence[str]) -> str:
+    if len(of) == 1 or EACH not in mend:
+        return mend.replace(EACH, of[0])
+    return f"for each of them: {mend.replace(EACH, 'NAME')}"
 
 
 def conclude(check: str, problems: Sequence[Finding], fine: str) -> list[Finding]:

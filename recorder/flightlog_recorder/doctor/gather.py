@@ -1,10 +1,12 @@
 """Gathering what is known of a deployment. Asks only; whatever is refused is unproven, no error."""
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from flightlog import clock
 from flightlog.bus import nats_bus
@@ -27,15 +29,18 @@ from flightlog.wire.layout import DEAD_STREAM, NOTICE_STREAM
 from flightlog_recorder.access.role import OWN_PERMISSIONS, SYSTEM_REQUEST
 from flightlog_recorder.doctor import nodes, rights
 from flightlog_recorder.doctor.catalog import Standing
-from flightlog_recorder.doctor.consumers import Found, moment
+from flightlog_recorder.doctor.consumers import Consumer, moment, read
 from flightlog_recorder.doctor.finding import Unproven
 from flightlog_recorder.doctor.nodes import Node, Nodes
 from flightlog_recorder.doctor.rights import Rights
 from flightlog_recorder.doctor.streams import Streams
 
 SYSTEM = "flightlog doctor --system-context NAME (or FLIGHTLOG_SYSTEM_NATS_USER, _PASSWORD_FILE)"
+_AWAY = "nats server report jetstream: a majority of the nodes must run"
 _REDIS = "flightlog --redis URL doctor (or FLIGHTLOG_REDIS_URL)"
 _LOOK = "run it as an operator, or as the recorder"
+NO_STREAMS = Unproven("no log stream is known", "mend the streams first")
+AGAIN = 0.5  # seconds
 _NANOSECONDS = 1_000_000_000
 _T = TypeVar("_T")
 
@@ -54,7 +59,7 @@ class Facts(Struct, frozen=True):
 
     nodes: Nodes
     streams: Streams
-    consumers: Found | Unproven
+    consumers: list[Consumer] | Unproven
     floors: dict[str, Standing] | Unproven
     redis: list[Vitals] | Unproven
     rights: Rights | Unproven
@@ -70,17 +75,17 @@ class _Whoami(Struct, frozen=True):
 
 
 async def gather(place: Place) -> Facts:
-    """Ask NATS and Redis. Raises `BusUnavailable`, `NotPermitted`, `LayoutRefused`."""
+    """Ask NATS and Redis. Raises `BusUnavailable`, `NotPermitted`, `LayoutRefused` (too old)."""
     async with await nats_bus.connect_bare(place.nats) as bus:
         me = await _whoami(bus)
-        streams = await _streams(bus, place.prefix)
+        streams = await _settled(bus, place.prefix)
         logs = [str(info["config"]["name"]) for info in streams.logs]
         every, system_rights = await _servers(place.system)
         vitals, floors = await _cache(place.redis, logs)
         return Facts(
             nodes=Nodes(me.node, every, streams.homes),
             streams=streams,
-            consumers=await _consumers(bus, [*logs, NOTICE_STREAM, DEAD_STREAM]),
+            consumers=await _consumers(bus, logs),
             floors=floors,
             redis=vitals,
             rights=me.rights,
@@ -112,12 +117,24 @@ def _ahead(theirs: str, before: int) -> float:
     return moment(theirs).timestamp() - middle
 
 
+async def _settled(bus: NatsBus, prefix: str) -> Streams:
+    """The streams; looked at again if replicas are behind, as fresh ones are for a moment."""
+    found = await _streams(bus, prefix)
+    if found.settled:
+        return found
+    await asyncio.sleep(AGAIN)
+    return await _streams(bus, prefix)
+
+
 async def _streams(bus: NatsBus, prefix: str) -> Streams:
     infos: list[Mapping[str, Any]] = []
     leaderless: list[str] = []
-    async for page in bus.stream_pages():
-        infos += page["streams"]
-        leaderless += page["missing"]
+    try:
+        async for page in bus.stream_pages():
+            infos += page["streams"]
+            leaderless += page["missing"]
+    except (LayoutRefused, BusUnavailable) as exc:
+        return Streams(infos, leaderless, prefix, refused=str(exc))
     return Streams(infos, sorted(set(leaderless)), prefix)
 
 
@@ -152,11 +169,33 @@ async def _boundlessness(bus: NatsBus) -> Rights | None:
         return None
 
 
-async def _consumers(bus: NatsBus, streams: list[str]) -> Found | Unproven:
+async def _consumers(bus: NatsBus, logs: Sequence[str]) -> list[Consumer] | Unproven:
+    if not logs:
+        return NO_STREAMS
+    streams = [*logs, NOTICE_STREAM, DEAD_STREAM]
     try:
-        return {stream: [row async for row in consumers(bus, stream)] for stream in streams}
+        found = await _listed(bus, streams)
+        if any(not each.is_asked for each in found):  # perhaps between two requests
+            await asyncio.sleep(AGAIN)
+            found = await _listed(bus, streams)
+        return [replace(each, oldest=await _oldest(bus, each)) for each in found]
     except NotPermitted:
         return Unproven("these credentials may not list consumers", _LOOK)
+    except BusUnavailable as exc:
+        return Unproven(f"consumers are not told: {exc}", _AWAY)
+
+
+async def _listed(bus: NatsBus, streams: Sequence[str]) -> list[Consumer]:
+    return [read(stream, row) for stream in streams async for row in consumers(bus, stream)]
+
+
+async def _oldest(bus: NatsBus, one: Consumer) -> float:
+    """How long the first message that the consumer has not settled waits, in seconds."""
+    if not one.owed:
+        return 0.0
+    query = msgspec.json.encode({"seq": one.floor + 1, "next_by_subj": one.filter})
+    found = (await bus.api(f"STREAM.MSG.GET.{one.stream}", query)).get("message")
+    return one.told_at - moment(found["time"]).timestamp() if found else 0.0
 
 
 async def _cache(
@@ -176,7 +215,7 @@ async def _cache(
         await store.close()
 
 
-async def _told(ask: Callable[[], Awaitable[_T]]) -> _T | Unproven:
+async def _told(ask: Callable[[], Awaitable[_T | Unproven]]) -> _T | Unproven:
     try:
         return await ask()
     except NotPermitted as exc:
@@ -189,7 +228,9 @@ def _away(exc: FlightlogError) -> Unproven:
     return Unproven(str(exc), "start Redis, or name the right one: --redis URL", is_wrong=True)
 
 
-async def _floors(store: Store, streams: list[str]) -> dict[str, Standing]:
+async def _floors(store: Store, streams: list[str]) -> dict[str, Standing] | Unproven:
+    if not streams:
+        return NO_STREAMS
     found: dict[str, Standing] = {}
     for stream in streams:
         floors = Floors(store, stream)

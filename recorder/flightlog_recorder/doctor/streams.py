@@ -9,10 +9,20 @@ from flightlog.errors import LayoutRefused
 from flightlog.wire import layout
 from flightlog.wire import subject as names
 from flightlog.wire.layout import Config
-from flightlog_recorder.doctor.finding import Finding, conclude, named
+from flightlog_recorder.doctor.consumers import moment
+from flightlog_recorder.doctor.finding import (
+    EACH,
+    Finding,
+    Symptom,
+    Unproven,
+    conclude,
+    merged,
+    named,
+)
 
 SETTINGS, ROOM, REPLICAS = "stream settings", "stream room", "replicas"
 FULL, NEARLY_FULL = 0.95, 0.8  # of max_bytes
+SILENT = 10.0  # seconds; replicas speak every second
 _NANOSECONDS = 1_000_000_000
 _TOLD = 160  # characters of a difference: two lists of subjects help nobody
 _BY_HAND = "--interactive"  # the whole of the settings in an editor
@@ -33,11 +43,15 @@ Info = Mapping[str, Any]
 
 
 class Streams(Struct, frozen=True):
-    """Every stream of the account as its leader describes it; `leaderless` have none that does."""
+    """Every stream of the account as its leader describes it; `leaderless` have none that does.
+
+    `refused` is why there is no list at all.
+    """
 
     infos: list[Info]
     leaderless: list[str] = []
     prefix: str = names.PREFIX
+    refused: str = ""
 
     @property
     def ours(self) -> list[Info]:
@@ -49,6 +63,12 @@ class Streams(Struct, frozen=True):
     def logs(self) -> list[Info]:
         """The log streams."""
         return [each for each in self.infos if _is_log(each)]
+
+    @property
+    def settled(self) -> bool:
+        """Whether every replica is current: after a change it takes a moment."""
+        groups = [each.get("cluster") or {} for each in self.ours]
+        return all(row.get("current") for each in groups for row in each.get("replicas") or [])
 
     @property
     def homes(self) -> frozenset[str]:
@@ -67,6 +87,9 @@ def _is_log(info: Info) -> bool:
 
 def check(streams: Streams) -> list[Finding]:
     """Settings, room and replicas of every stream."""
+    if streams.refused:
+        why = Unproven(streams.refused, "nats server report jetstream", is_wrong=True)
+        return [why.finding(each) for each in (SETTINGS, ROOM, REPLICAS)]
     return [*_settings(streams), *_room(streams), *_replicas(streams)]
 
 
@@ -75,28 +98,29 @@ def _settings(streams: Streams) -> list[Finding]:
     if not streams.logs and not streams.leaderless:
         text = "this account has no Flightlog streams"
         return [Finding(SETTINGS, "wrong", text, "flightlog provision --streams 8 --replicas 3")]
+    known = {config["name"]: config for config in configs}
     try:
-        found = [
-            finding
+        symptoms = [
+            symptom
             for each in layout.wanted(configs, prefix=streams.prefix)
             if each["name"] not in streams.leaderless
-            for finding in _differing(each, {config["name"]: config for config in configs})
+            for symptom in _differing(each, known)
         ]
-        if not found and not streams.leaderless:
+        if not symptoms and not streams.leaderless:
             layout.read_layout(configs, prefix=streams.prefix)
     except LayoutRefused as exc:
-        found = [Finding(SETTINGS, "wrong", str(exc), "flightlog provision --json says more")]
+        return [Finding(SETTINGS, "wrong", str(exc), "flightlog provision --json says more")]
     count = len(streams.logs)
-    fine = f"{count} log stream{'s' if count > 1 else ''} and those beside them are as they must be"
-    return conclude(SETTINGS, found, fine)
+    fine = f"{count} log stream{'s' * (count > 1)} and those beside them are as they must be"
+    return conclude(SETTINGS, merged(SETTINGS, symptoms), fine)
 
 
-def _differing(wanted: Config, known: Mapping[str, Config]) -> list[Finding]:
+def _differing(wanted: Config, known: Mapping[str, Config]) -> list[Symptom]:
     name = str(wanted["name"])
     if name not in known:
-        return [Finding(SETTINGS, "wrong", f"{name} is missing", "flightlog provision")]
+        return [Symptom(name, "wrong", "missing", "flightlog provision")]
     return [
-        Finding(SETTINGS, "wrong", f"{name}: {_short(row)}", _edit(name, row.split()[0], wanted))
+        Symptom(name, "wrong", _short(row), _edit(row.split()[0], wanted))
         for row in layout.differences(wanted, known[name])
     ]
 
@@ -105,11 +129,11 @@ def _short(row: str) -> str:
     return row if len(row) <= _TOLD else f"{row[:_TOLD]}…"
 
 
-def _edit(stream: str, field: str, wanted: Config) -> str:
+def _edit(field: str, wanted: Config) -> str:
     """The command of the `nats` tool that sets a field as it must be."""
     if field in _FOR_GOOD:
-        return f"it cannot be changed: drain and replace {stream} (docs/operations.md, Scaling)"
-    return f"nats stream edit {stream} {_option(field, wanted)}"
+        return f"it cannot be changed: drain and replace {EACH} (docs/operations.md, Scaling)"
+    return f"nats stream edit {EACH} {_option(field, wanted)}"
 
 
 def _option(field: str, wanted: Config) -> str:
@@ -146,36 +170,47 @@ def _limit(info: Info) -> int:
 
 
 def _replicas(streams: Streams) -> list[Finding]:
-    found = [
-        Finding(REPLICAS, "wrong", f"{name} has no leader: nothing is stored", "nats server list")
-        for name in streams.leaderless
-    ]
-    found += [each for info in streams.ours for each in _group(info)]
-    counts = sorted({int(info["config"].get("num_replicas") or 1) for info in streams.ours})
-    return conclude(REPLICAS, found, f"{named(map(str, counts))} of each stream, all current")
+    symptoms = [_leaderless(name) for name in streams.leaderless]
+    symptoms += [each for info in streams.ours for each in _group(info)]
+    counts = sorted({_copies(info) for info in streams.ours})
+    fine = f"{named(map(str, counts))} of each stream, all current"
+    return conclude(REPLICAS, merged(REPLICAS, symptoms), fine)
 
 
-def _group(info: Info) -> list[Finding]:
-    name, group = info["config"]["name"], info.get("cluster") or {}
+def _leaderless(stream: str) -> Symptom:
+    mend = "start the nodes that are down: nats server report jetstream"
+    return Symptom(stream, "wrong", "no leader, so nothing is stored", mend)
+
+
+def _group(info: Info) -> list[Symptom]:
+    name, group = str(info["config"]["name"]), info.get("cluster") or {}
     rows = group.get("replicas") or []
-    found = [each for row in rows if (each := _stale(name, row))]
+    found = [each for row in rows if (each := _stale(name, row, _led_for(info)))]
     if group and not group.get("leader"):
-        mend = f"nats stream cluster step-down {name}"
-        found.append(Finding(REPLICAS, "wrong", f"{name} has no leader: nothing is stored", mend))
-    if group.get("name") and int(info["config"].get("num_replicas") or 1) == 1:
-        text = f"{name} has one replica in a cluster: a lost node loses it"
-        mend = f"nats stream edit {name} --replicas=3"
-        found.append(Finding(REPLICAS, "warning", text, mend))
+        found.append(_leaderless(name))
+    if group.get("name") and _copies(info) == 1:
+        text = "one replica in a cluster: a lost node takes it along"
+        found.append(Symptom(name, "warning", text, f"nats stream edit {EACH} --replicas=3"))
     return found
 
 
-def _stale(stream: str, row: Info) -> Finding | None:
-    node = row["name"]
-    if row.get("offline"):
-        text = f"{stream}: its replica on {node} is offline"
-        return Finding(REPLICAS, "wrong", text, f"start nats-server on {node}: nats server list")
-    if not row.get("current"):
-        text = f"{stream}: its replica on {node} is behind by {row.get('lag', 0)} operations"
-        mend = f"wait; if it stays: nats stream cluster peer-remove {stream} {node}"
-        return Finding(REPLICAS, "warning", text, mend)
-    return None
+def _copies(info: Info) -> int:
+    return int(info["config"].get("num_replicas") or 1)
+
+
+def _stale(stream: str, row: Info, led_for: float) -> Symptom | None:
+    """What a leader says of a replica; it is `active` since its last word, or since never (0)."""
+    node, silent = row["name"], row.get("active", 0) / _NANOSECONDS or led_for
+    if row.get("current"):
+        return None
+    if row.get("offline") or silent > SILENT:
+        mend = f"start {node}; if it is gone for good: nats server cluster peer-remove {node}"
+        return Symptom(stream, "wrong", f"the replica on {node} is gone", mend)
+    mend = f"wait; if it stays: nats stream cluster peer-remove {EACH} {node}"
+    return Symptom(stream, "warning", f"the replica on {node} is not current", mend)
+
+
+def _led_for(info: Info) -> float:
+    """Seconds that the leader has led, by its own clock."""
+    since = info["cluster"].get("leader_since")
+    return (moment(info["ts"]) - moment(since)).total_seconds() if since else SILENT
