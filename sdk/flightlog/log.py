@@ -192,7 +192,10 @@ class Log:
         there, `LogCorrupt` for a damage before it, `BusUnavailable` (run it again) and `LogFull`.
         """
         point = Point(names.token("session id", id), at)
-        return await forking.fork(self.bus, self.tenant, point, key=key, labels=labels)
+        newest = await self._cache.head(point.session)
+        return await forking.fork(
+            self.bus, self.tenant, point, newest=newest, key=key, labels=labels
+        )
 
     async def sessions(
         self,

@@ -162,6 +162,38 @@ async def test_a_snapshot_of_a_chain_that_lost_is_not_used_though_it_is_still_th
         assert read == {e.seq: e.digest for e in right[at - 2 : at]}
 
 
+async def test_a_fork_reads_what_it_copies_once_and_no_more_of_a_projected_source(
+    log: Log, long: tuple[str, list[Event]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, events = long
+    for at in (0, 1, 700, 3_200, None):
+        with counted(monkeypatch) as pages:
+            made = await log.fork(session, at=at)
+        copied = LONG if at is None else at
+        assert sum(pages) <= copied + 1 + LONG - 3_200 + 1
+        last = [event async for event in log.read(made)][-1]
+        assert last.seq == copied + 1
+        assert last.payload.get("digest") == (events[copied - 1].digest if copied else None)
+
+
+@pytest.mark.parametrize("projected", [True, False])
+async def test_a_fork_copies_what_a_later_writer_wrote_and_nothing_that_he_took_back(
+    log: Log, projected: bool
+) -> None:
+    session = names.mint()
+    events = chain(2_400, session=session)  # the branch is seen a page later
+    await put(log, session, events)
+    won = winner(events[1_199], 300)
+    await put(log, session, won)
+    if projected:
+        await project(log, session)
+    right = [*events[:1_200], *won]
+    for at in (1_100, 1_200, 1_201, 1_450, None):
+        made = [event async for event in log.read(await log.fork(session, at=at))]
+        assert [e.raw for e in made[:-1]] == [e.raw for e in right[:at]]
+        assert made[-1].payload["digest"] == right[:at][-1].digest
+
+
 async def test_a_past_before_a_damage_is_there_and_one_behind_it_is_not(log: Log) -> None:
     session = names.mint()
     events = chain(2_000, session=session)

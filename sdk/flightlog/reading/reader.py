@@ -39,6 +39,7 @@ class Folded(Struct, Generic[S], frozen=True):
     used: Snapshot | None
     tail: int
     last_live: int  # the last message on `live`, strays included: what an append must expect
+    pins: tuple[Pin, ...] = ()  # branches that a later message won
 
     @property
     def seq(self) -> int:
@@ -144,6 +145,7 @@ def _folded(reading: Reading, state: S, snapshot: Snapshot | None, tail: int) ->
         used=snapshot,
         tail=tail,
         last_live=reading.last_live,
+        pins=reading.pins,
     )
 
 
@@ -271,15 +273,15 @@ async def read(
     after: int = 0,
     until: int | None = None,
     place: Head = _START,
+    pins: tuple[Pin, ...] = (),
 ) -> AsyncIterator[Event]:
     """Yield a session's events in order. Memory is bounded by a page.
 
     What lies before `place`, which is not behind `after`, is read only if the log does not follow
     from there. Events before a damage are yielded, then `LogCorrupt` is raised. A branch that a
     later writer won is seen only behind it: a seq that goes back says that what came from there on
-    is void.
+    is void. Those whose `pins` are known are followed at once.
     """
-    pins: tuple[Pin, ...] = ()
     last, patience = after, Patience()
     while True:
         reading = Reading(bus, tenant, session, head=place, pins=pins)
