@@ -66,7 +66,7 @@ class _Session:
     """The default projection: `flightlog.state`."""
 
     name = "session"
-    version = 3
+    version = 4
 
     def initial(self) -> SessionState:
         return sessions.initial()

@@ -138,6 +138,7 @@ def _forked(state: SessionState, _: Event, said: payloads.SessionForked) -> Chan
         "open_request": None,
         "ahead": UNSET,
         "inbox": 0,
+        "usage": tokens.NONE,
     }
 
 

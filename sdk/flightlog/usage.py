@@ -14,6 +14,8 @@ _Tokens = Annotated[int, Meta(ge=0, le=2**53)] | None
 class Usage(Struct, frozen=True):
     """Tokens of all model calls of a session, side calls included.
 
+    A fork's are its own: they begin at nothing behind `session_forked`, as its source has used and
+    paid what it copied. So sums over sessions, forks and their sources among them, count each once.
     `input_tokens` does not count what was read from or written to the provider's cache. `cost`, in
     US dollars, is the sum of what the responses' usage told as `cost`; unset if none did.
     """

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import redis.asyncio as redis
 
+from flightlog import Log, connect
 from flightlog.bus.notices import Notices
 from flightlog.cache.catalog import Filter
 from flightlog.cache.floor import Floor, Floors
@@ -17,8 +18,9 @@ from flightlog.snapshot import SESSION
 from flightlog_projector.follower import is_needless
 from flightlog_projector.projector import Job, Projected, Projector
 from flightlog_recorder.embedded import Server
+from flightlog_recorder.inspect import family
 from tests.handmade import chain, follow, seal, tombstone
-from tests.projector.conftest import Replica, StartReplica, World, page, until
+from tests.projector.conftest import TENANT, Replica, StartReplica, World, page, until
 
 STREAM = "FLIGHTLOG_0"
 pytestmark = pytest.mark.timeout(60)  # servers and replicas share the machine's cores
@@ -130,6 +132,41 @@ async def test_a_flushed_redis_is_whole_again_without_a_command(
     for replica in replicas:
         await replica.ready()
     assert await world.store.snapshot("acme", session(0), "session", SESSION.version) is not None
+
+
+async def test_a_flushed_redis_finds_forks_and_children_under_their_origin_again(
+    world: World, start_replica: StartReplica
+) -> None:
+    replica = await start_replica()
+    async with connect(nats=world.nats.url, redis=world.redis.url, tenant=TENANT) as log:
+        async with log.session(key="source") as source:
+            await source.user_message("hello")
+            async with source.child(name="helper") as child:
+                await child.user_message("help")
+        forks = [await log.fork(source.id, at=2), await log.fork(source.id)]
+        grandchild = await log.fork(forks[0])  # these have a base and nothing else
+        sessions = {source.id, child.id, *forks, grandchild}
+        for each in sessions:
+            await world.reaches(each, 2)
+        await replica.ready()
+        before = await family_of(log, grandchild)
+        await world.flush()
+        for each in sessions:
+            await world.reaches(each, 2)
+        await replica.ready()
+        assert await family_of(log, grandchild) == before
+        assert {row.session for row in (await log.sessions(fork_of=source.id)).rows} == {*forks}
+    assert before == {
+        source.id: None,
+        child.id: source.id,
+        forks[0]: source.id,
+        forks[1]: source.id,
+        grandchild: forks[0],
+    }
+
+
+async def family_of(log: Log, session: str) -> dict[str, str | None]:
+    return {each.session: each.origin for each in (await family.of(log, session)).members}
 
 
 async def test_a_replica_is_not_ready_while_it_rebuilds_and_the_catalog_says_so(

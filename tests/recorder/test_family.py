@@ -13,7 +13,7 @@ from flightlog_recorder.inspect import family
 from flightlog_recorder.inspect.family import Family, Relative
 from tests.recorder.command import flightlog
 from tests.recorder.recorded import project, talk
-from tests.scripted import TENANT
+from tests.scripted import TENANT, Model, says
 
 HOSTILE = "\x1b[31m\u202e\n"
 
@@ -122,3 +122,20 @@ async def test_show_draws_the_tree_of_a_fork(servers: Servers, log: Log) -> None
     assert second.endswith("try=2")
     told = (await command("show", made, "--tree", "--json")).json
     assert [each["session"] for each in told["members"]] == [source, made]
+
+
+@pytest.mark.timeout(60)  # every command is a process of its own
+async def test_the_tokens_of_a_tree_add_up_to_what_was_used(servers: Servers, log: Log) -> None:
+    source = await talk(log, key="source")
+    made = await log.fork(source, at=4)
+    again = await log.fork(made)
+    model = Model(says("on"))
+    async with log.session(id=again) as session:
+        await session.user_message("go on")
+        await session.model_call({"model": "m", "messages": [{}]}, call=model)
+    for each in (source, made, again):
+        await project(log, each)
+    listed = (await flightlog(servers)("ls", "--json")).json
+    rows = {row["session"]: sum(row.get("usage", {}).values()) for row in listed["sessions"]}
+    assert rows == {source: 30, made: 0, again: 15}
+    assert (await log.usage(again)).input_tokens == 10

@@ -381,6 +381,17 @@ def test_a_fork_is_nobodys_and_waits_even_when_its_source_had_ended() -> None:
     assert owed(tale) == CallModel()
 
 
+def test_a_forks_usage_is_its_own() -> None:
+    tale = begun()
+    tale.turn(text("hi"), usage={"input_tokens": 3, "output_tokens": 2, "cost": 0.5})
+    used = tale.state.usage
+    assert used == Usage(3, 2, cost=0.5)
+    tale.add("session_forked", {"session": "sess_source", "seq": tale.state.seq})
+    assert tale.state.usage == Usage()
+    tale.turn(text("on"), usage={"input_tokens": 7, "output_tokens": 1})
+    assert tale.state.usage == Usage(7, 1)
+
+
 def test_a_child_knows_the_call_that_opened_it() -> None:
     tale = Tale()
     tale.started(parent={"session": "sess_p", "call_id": "c", "announced_by": 4, "more": 1})
