@@ -46,7 +46,7 @@ def rights(role: Role, *, tenant: str, prefix: str = place.PREFIX) -> Rights | N
             return Rights((*_SNAPSHOTS, *_LISTINGS, *_ROWS), keys)
         case "operator":
             read = (f"%R~{sessions}", f"%R~{rows}", f"%R~{streams}")
-            return Rights(("get", *_SNAPSHOTS, *_LISTINGS, *_BY_KEY, *_VITALS), read)
+            return Rights(("get", "smembers", *_SNAPSHOTS, *_LISTINGS, *_BY_KEY, *_VITALS), read)
         case "subscriber" | "doctor":
             return None
 

@@ -3,7 +3,7 @@
 from flightlog.cache.vitals import Vitals
 from flightlog_recorder.doctor.finding import Finding, Grade, Unproven, conclude, named
 
-POLICY, MEMORY = "redis eviction", "redis memory"
+POLICY, MEMORY, RIGHTS = "redis eviction", "redis memory", "redis permissions"
 FULL, NEARLY_FULL = 0.95, 0.8  # of maxmemory
 _RIGHT = "noeviction"
 
@@ -11,7 +11,7 @@ _RIGHT = "noeviction"
 def check(found: list[Vitals] | Unproven) -> list[Finding]:
     """Eviction and memory of every server."""
     if isinstance(found, Unproven):
-        return [found.finding(POLICY), found.finding(MEMORY)]
+        return [found.finding(each) for each in (RIGHTS, POLICY, MEMORY)]
     policies = [each for one in found if (each := _policy(one))]
     memory = [each for one in found if (each := _memory(one))]
     used = sum(each.used for each in found)
@@ -19,9 +19,19 @@ def check(found: list[Vitals] | Unproven) -> list[Finding]:
     of = f" of {_mib(limit)}" if limit else ", no maxmemory is set"
     versions = named(sorted({each.version for each in found}))
     return [
+        *_rights(found),
         *conclude(POLICY, policies, f"{_RIGHT} ({versions})"),
         *conclude(MEMORY, memory, f"{_mib(used)} used{of}"),
     ]
+
+
+def _rights(found: list[Vitals]) -> list[Finding]:
+    """No role of ours may do any of it (`flightlog_recorder.access.rights`)."""
+    excess = dict.fromkeys(each for one in found for each in one.excess)
+    text = f"this user of Redis may also do what no role needs: {named(excess)}"
+    mend = "flightlog provision --tenant TENANT --output DIR writes an ACL, a user for each role"
+    problems = [Finding(RIGHTS, "warning", text, mend)] if excess else []
+    return conclude(RIGHTS, problems, "neither settings nor keys of others are open to this user")
 
 
 def _policy(one: Vitals) -> Finding | None:

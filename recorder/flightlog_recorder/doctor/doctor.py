@@ -25,6 +25,7 @@ CHECKS = (
     streams.ROOM,
     rights.CHECK,
     nodes.PAYLOAD,
+    cache.RIGHTS,
     cache.POLICY,
     cache.MEMORY,
     clocks.CHECK,

@@ -219,7 +219,9 @@ async def _told(ask: Callable[[], Awaitable[_T | Unproven]]) -> _T | Unproven:
     try:
         return await ask()
     except NotPermitted as exc:
-        return Unproven(str(exc), "let this user of Redis run INFO, TIME and GET")
+        return Unproven(
+            str(exc), "let this user of Redis run INFO, TIME, GET and SMEMBERS: an operator may"
+        )
     except StoreUnavailable as exc:
         return _away(exc)
 

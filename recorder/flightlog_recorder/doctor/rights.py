@@ -57,12 +57,12 @@ def check(rights: Rights | Unproven, duty: Duty) -> list[Finding]:
         text = f"this {duty.role} may do anything in its account"
         found = [Finding(CHECK, "wrong", text, duty.mend)]
     elif wide := _too_wide(rights, duty.needs):
-        text = f"too wide for a {duty.role}: may also {named(wide)}"
+        text = f"too wide for the role {duty.role}: may also {named(wide)}"
         found = [Finding(CHECK, "wrong", text, duty.mend)]
     if narrow := _too_narrow(rights, duty.needs):
-        text = f"too narrow for a {duty.role}: may not {named(narrow)}"
+        text = f"too narrow for the role {duty.role}: may not {named(narrow)}"
         found.append(Finding(CHECK, "wrong", text, duty.mend))
-    return conclude(CHECK, found, f"those of a {duty.role}, no more and no less")
+    return conclude(CHECK, found, f"what the role {duty.role} needs, no more and no less")
 
 
 def _too_narrow(rights: Rights, needs: Permissions) -> list[str]:

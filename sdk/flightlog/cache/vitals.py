@@ -5,15 +5,22 @@ from typing import Any
 
 import redis.asyncio as redis
 from msgspec import Struct
+from msgspec.structs import replace
+from redis.exceptions import ResponseError
 
 from flightlog import clock
 from flightlog.cache.client import Client
 
+_SETTINGS, _FOREIGN = "CONFIG", "DEL of any key"
+_EXCESS = (_SETTINGS, _FOREIGN)
 _NANOSECONDS = 1_000_000_000
 
 
 class Vitals(Struct, frozen=True):
-    """One server. Memory in bytes, `limit` 0 for none; `ahead` is its clock less ours, seconds."""
+    """One server. Memory in bytes, `limit` 0 for none; `ahead` is its clock less ours, seconds.
+
+    `excess` is what we may do there, though no work of ours needs it.
+    """
 
     where: str
     version: str
@@ -21,6 +28,7 @@ class Vitals(Struct, frozen=True):
     used: int
     limit: int
     ahead: float
+    excess: tuple[str, ...] = ()
 
 
 async def of(client: Client) -> list[Vitals]:
@@ -36,7 +44,20 @@ async def _ask(client: Any, name: str, to: dict[str, Any]) -> Vitals:
     before = clock.wall_ns()
     told = await client.time(**to)
     ahead = _seconds(told) - (before + clock.wall_ns()) / 2 / _NANOSECONDS
-    return read(name, await client.info(**to), ahead)
+    found = read(name, await client.info(**to), ahead)
+    return replace(found, excess=tuple([e for e in _EXCESS if await _may(client, e, to)]))
+
+
+async def _may(client: Any, verb: str, to: dict[str, Any]) -> bool:
+    """Try it where it does nothing: who may not is told so before the command is looked at."""
+    try:
+        if verb == _SETTINGS:
+            await client.config_get("maxmemory", **to)
+        else:
+            await client.delete(f"no-key-of-anybody:{clock.bits(128):032x}")
+    except ResponseError:
+        return False
+    return True
 
 
 def _seconds(told: Any) -> float:
