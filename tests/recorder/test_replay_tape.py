@@ -20,7 +20,7 @@ from flightlog_recorder.embedded import Servers
 from flightlog_recorder.replay import effects, exported, tape
 from flightlog_recorder.replay.exported import FileSource, NoSession
 from flightlog_recorder.replay.source import LiveSource, Opened, Place, Source, Stretch
-from flightlog_recorder.replay.tape import NotThere, Places
+from flightlog_recorder.replay.tape import NotThere
 from tests.handmade import chain, follow, seal
 from tests.recorder.recorded import project, talk, write
 from tests.scripted import TENANT, stored
@@ -143,14 +143,22 @@ async def test_a_search_backwards_stops_at_what_it_finds(tmp_path: Path) -> None
     assert await found.next(8_400, lambda event: event.seq % 700 == 0) == 9_100
 
 
-def test_known_places_stay_few_and_spread_over_the_log() -> None:
-    places = Places(most=16)
-    for seq in range(100, 100_001, 100):
-        places.keep(Place(Head(seq=seq), SESSION.initial()))
-    gaps = [seq - places.before(seq).head.seq for seq in range(0, 100_001, 50)]
-    assert max(gaps) <= 2 * 100_000 // 8
-    assert places.before(0).head.seq == 0
-    assert len({places.before(seq).head.seq for seq in range(0, 100_001, 50)}) <= 16
+async def test_pages_are_kept_while_their_events_are_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = chain(4_000)
+    source = Counted(FileSource(written(tmp_path / "s.jsonl", events)))
+    found = await tape.opened(source)
+    await found.state(4_000)
+    source.read = 0
+    assert (await found.event(500)).seq == 500
+    assert source.read == 0
+    monkeypatch.setattr(tape, "PAGE_BYTES", 2_500 * len(events[-1].body))
+    small = await tape.opened(source)
+    await small.state(4_000)
+    assert small.is_at_hand(4_000)
+    assert small.is_at_hand(3_000)
+    assert not small.is_at_hand(1_000)
 
 
 async def test_a_seq_behind_the_last_is_named(tmp_path: Path) -> None:

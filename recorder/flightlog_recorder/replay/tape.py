@@ -1,6 +1,5 @@
 """A session as a tape: any event, any state. What was passed once is not replayed from zero."""
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
@@ -11,8 +10,8 @@ from flightlog import FlightlogError, upcast
 from flightlog.event import WIRE_VERSION, Event
 from flightlog.snapshot import SESSION
 from flightlog.state import SessionState
+from flightlog_recorder.replay.places import Places
 from flightlog_recorder.replay.source import (
-    START,
     Damage,
     Opened,
     Place,
@@ -22,8 +21,8 @@ from flightlog_recorder.replay.source import (
 )
 
 FAR = 1_000  # events, a page: from farther away it is better to ask for a stored state
-PLACES = 512  # states kept for jumps: in 1,000,000 events a jump then folds 4,000 at most
 PAGES = 8  # kept with their events and states, so that single steps fold nothing
+PAGE_BYTES = 16 << 20  # of their events' bodies: a page is 1 MiB and an event, in a file any size
 
 Test = Callable[[Event], bool | Awaitable[bool]]
 
@@ -49,15 +48,15 @@ class Looked(Struct, frozen=True):
 
 
 class Tape:
-    """Reads a session back and forth. Memory: some pages and a bounded number of states."""
+    """Reads a session back and forth. Memory: some pages, a context, and `places.BYTES`."""
 
-    def __init__(self, source: Source, opened: Opened, *, places: int = PLACES) -> None:
+    def __init__(self, source: Source, opened: Opened) -> None:
         self._source = source
         self.session, self.last, self.damage = opened.session, opened.last, opened.damage
-        self._places = Places(most=places)
+        self._places = Places()
         for place in opened.places:
             self._places.keep(place)
-        self._pages: deque[_Page] = deque(maxlen=PAGES)
+        self._pages: deque[_Page] = deque()
 
     async def event(self, seq: int) -> Event:
         """The event. Raises `NotThere`."""
@@ -160,6 +159,12 @@ class Tape:
                 return page
         return None
 
+    def _hold(self, page: "_Page") -> None:
+        pages = self._pages
+        pages.append(page)
+        while len(pages) > PAGES or (len(pages) > 1 and sum(p.size for p in pages) > PAGE_BYTES):
+            pages.popleft()
+
     async def _nearest(self, seq: int) -> Place:
         """The nearest place at or before the seq, known or stored."""
         known = self._places.before(seq)
@@ -180,7 +185,7 @@ class Tape:
                 async for stretch in stretches:
                     page = _folded(state, stretch.events, place.stored)
                     state = page.states[-1]
-                    self._pages.append(page)
+                    self._hold(page)
                     self._places.keep(Place(stretch.head, state, place.stored))
                     self.last = max(self.last, stretch.head.seq)
                     yield stretch
@@ -203,6 +208,7 @@ class _Page(Struct, frozen=True):
     events: list[Event]
     states: list[SessionState]
     stored: int
+    size: int
 
 
 def _folded(state: SessionState, events: list[Event], stored: int) -> _Page:
@@ -211,46 +217,8 @@ def _folded(state: SessionState, events: list[Event], stored: int) -> _Page:
         lifted = event if event.v == WIRE_VERSION else upcast.lift(event)
         state = SESSION.apply(state, lifted)
         states.append(state)
-    return _Page(events[0].seq, events, states, stored)
-
-
-class Places:
-    """Known states by seq, a bounded number: what is kept spreads as they become more."""
-
-    def __init__(self, *, most: int = PLACES) -> None:
-        self._most = most
-        self._spacing = 1
-        self.forget()
-
-    def forget(self) -> None:
-        """Know only the beginning."""
-        self._seqs = [0]
-        self._places = {0: Place(START, SESSION.initial())}
-
-    def before(self, seq: int) -> Place:
-        """The nearest place at or before the seq."""
-        return self._places[self._seqs[bisect_right(self._seqs, max(0, seq)) - 1]]
-
-    def keep(self, place: Place) -> None:
-        """Remember the place, unless there is one near enough."""
-        seq = place.head.seq
-        at = bisect_right(self._seqs, seq)
-        around = self._seqs[max(0, at - 1) : at + 1]
-        if any(abs(seq - near) < self._spacing for near in around):
-            return
-        self._seqs.insert(at, seq)
-        self._places[seq] = place
-        while len(self._seqs) > self._most:
-            self._thin()
-
-    def _thin(self) -> None:
-        self._spacing *= 2
-        kept = [0]
-        for seq in self._seqs[1:]:
-            if seq - kept[-1] >= self._spacing:
-                kept.append(seq)
-        self._seqs = kept
-        self._places = {seq: self._places[seq] for seq in kept}
+    size = sum(len(event.body) for event in events)
+    return _Page(events[0].seq, events, states, stored, size)
 
 
 async def opened(source: Source, *, at: int | None = None) -> Tape:
