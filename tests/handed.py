@@ -7,14 +7,15 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from redis import Redis
-from redis.asyncio import Redis as AsyncRedis
 from redis.exceptions import RedisError
 
 from flightlog import connect
 from flightlog.bus import access
 from flightlog.bus.access import NatsAccess
+from flightlog.cache import client as clients
 from flightlog.log import Log
 from flightlog_recorder.embedded import Nats, Server, Valkey
 from flightlog_recorder.embedded.endpoint import Endpoint
@@ -66,12 +67,12 @@ class Handed:
             yield log
 
     @asynccontextmanager
-    async def raw(self, user: str = BOSS) -> AsyncGenerator[AsyncRedis]:
+    async def raw(self, user: str = BOSS) -> AsyncGenerator[Any]:
         """A plain connection to Redis, of a user or of him who may do anything."""
         url = f"redis://{BOSS}:{SECRET}@127.0.0.1:{self.redis.port}/0"
         if user != BOSS:
             url = (access.redis_url(environ=self.environ(user)) or "").partition("?")[0]
-        async with AsyncRedis.from_url(url, protocol=2) as client:
+        async with clients.make(url, 5.0) as client:
             yield client
 
 
