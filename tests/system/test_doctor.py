@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from flightlog.bus import access
+from flightlog_recorder.doctor import doctor
+from flightlog_recorder.doctor.gather import Place
 from tests import handed
 from tests.projector.conftest import spawn
 from tests.recorder.command import Command
@@ -11,20 +14,22 @@ from tests.scripted import until
 
 pytestmark = pytest.mark.timeout(120)  # servers, a projector and commands are processes
 
+USERS = ["harness", "projector", "recorder", "operator", "subscriber-mailer"]
 
-async def test_what_was_provisioned_is_found_right_by_the_operator_and_the_doctor(
-    tmp_path: Path,
-) -> None:
-    with handed.running(tmp_path, ("--tenant", "acme")) as made:
+
+@pytest.mark.parametrize("proof", ["password", "nkey"])
+async def test_what_was_provisioned_is_found_right(tmp_path: Path, proof: str) -> None:
+    options = ("--tenant", "acme", "--subscriber", "mailer", "--proof", proof)
+    with handed.running(tmp_path, options) as made:
         assert (await made.command("acme-operator")("provision")).code == 0
+        for user in USERS:
+            environ = made.environ(f"acme-{user}")
+            place = Place(made.access(f"acme-{user}"), redis=access.redis_url(environ=environ))
+            for each in await doctor.examine(place):
+                assert each.grade != "wrong" or each.check.startswith("projector"), each
+                assert each.grade == "ok" or "permissions" not in each.check or not place.redis
         projector = await spawn(made.program("acme-projector"))
-        operator, doctor = made.environ("acme-operator"), made.environ("doctor")
-        system = {
-            name.replace("FLIGHTLOG_NATS", "FLIGHTLOG_SYSTEM_NATS"): value
-            for name, value in doctor.items()
-            if name.startswith("FLIGHTLOG_NATS")
-        }
-        command = Command(operator | system)
+        command = Command(made.environ("acme-operator") | _of_system(made.environ("doctor")))
         try:
 
             async def is_well() -> bool:
@@ -36,3 +41,11 @@ async def test_what_was_provisioned_is_found_right_by_the_operator_and_the_docto
         finally:
             projector.process.kill()
             await projector.process.wait()
+
+
+def _of_system(environ: dict[str, str]) -> dict[str, str]:
+    return {
+        name.replace("FLIGHTLOG_NATS", "FLIGHTLOG_SYSTEM_NATS"): value
+        for name, value in environ.items()
+        if name.startswith("FLIGHTLOG_NATS")
+    }

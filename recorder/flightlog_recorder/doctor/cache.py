@@ -11,7 +11,7 @@ _RIGHT = "noeviction"
 def check(found: list[Vitals] | Unproven) -> list[Finding]:
     """Eviction and memory of every server."""
     if isinstance(found, Unproven):
-        return [found.finding(each) for each in (RIGHTS, POLICY, MEMORY)]
+        return [found.finding(each) for each in (POLICY, MEMORY)]
     policies = [each for one in found if (each := _policy(one))]
     memory = [each for one in found if (each := _memory(one))]
     used = sum(each.used for each in found)
@@ -19,15 +19,15 @@ def check(found: list[Vitals] | Unproven) -> list[Finding]:
     of = f" of {_mib(limit)}" if limit else ", no maxmemory is set"
     versions = named(sorted({each.version for each in found}))
     return [
-        *_rights(found),
         *conclude(POLICY, policies, f"{_RIGHT} ({versions})"),
         *conclude(MEMORY, memory, f"{_mib(used)} used{of}"),
     ]
 
 
-def _rights(found: list[Vitals]) -> list[Finding]:
-    """No role of ours may do any of it (`flightlog_recorder.access.rights`)."""
-    excess = dict.fromkeys(each for one in found for each in one.excess)
+def check_rights(excess: list[str] | Unproven) -> list[Finding]:
+    """What the user may do that no role needs (`flightlog_recorder.access.rights`)."""
+    if isinstance(excess, Unproven):
+        return [excess.finding(RIGHTS)]
     text = f"this user of Redis may also do what no role needs: {named(excess)}"
     mend = "flightlog provision --tenant TENANT --output DIR writes an ACL, a user for each role"
     problems = [Finding(RIGHTS, "warning", text, mend)] if excess else []

@@ -57,24 +57,25 @@ def judge(facts: Facts, *, post: Post | None = None) -> list[Finding]:
         *nodes.check(facts.nodes),
         *streams.check(facts.streams),
         *_permissions(facts, post),
-        *cache.check(facts.redis),
+        *cache.check(facts.cached.vitals),
+        *cache.check_rights(facts.cached.excess),
         *clocks.check(_ahead(facts)),
         *consumers.check(facts.consumers, list(last)),
-        *catalog.check(facts.floors, last, facts.consumers),
+        *catalog.check(facts.cached.floors, last, facts.consumers),
     ]
     return sorted(found, key=lambda each: CHECKS.index(each.check))
 
 
 def _ahead(facts: Facts) -> Mapping[str, float]:
     found = {f"NATS {node.name}": node.ahead for node in facts.nodes.told}
-    if not isinstance(facts.redis, Unproven):
-        found |= {f"Redis {one.where}".strip(): one.ahead for one in facts.redis}
+    if not isinstance(facts.cached.vitals, Unproven):
+        found |= {f"Redis {one.where}".strip(): one.ahead for one in facts.cached.vitals}
     return found
 
 
 def _permissions(facts: Facts, told: Post | None) -> list[Finding]:
     found = _of_system(facts)
-    post = told or duty.post(facts.user)
+    post = told or duty.post(facts.user) or duty.post(facts.inbox.removeprefix("_INBOX."))
     if post is not None:
         wanted = duty.duty(
             post,

@@ -53,6 +53,17 @@ class Place(Struct, frozen=True):
     redis: str | None = None
     prefix: str = names.PREFIX
 
+    def __repr__(self) -> str:
+        return f"Place({self.nats!r})"
+
+
+class Cached(Struct, frozen=True):
+    """What Redis told: of itself, of its user, and of the projector."""
+
+    vitals: list[Vitals] | Unproven
+    excess: list[str] | Unproven
+    floors: dict[str, Standing] | Unproven
+
 
 class Facts(Struct, frozen=True):
     """What is known. `user` is the name that the server knows us by, if it is one."""
@@ -60,8 +71,7 @@ class Facts(Struct, frozen=True):
     nodes: Nodes
     streams: Streams
     consumers: list[Consumer] | Unproven
-    floors: dict[str, Standing] | Unproven
-    redis: list[Vitals] | Unproven
+    cached: Cached
     rights: Rights | Unproven
     system_rights: Rights | None
     user: str
@@ -81,13 +91,11 @@ async def gather(place: Place) -> Facts:
         streams = await _settled(bus, place.prefix)
         logs = [str(info["config"]["name"]) for info in streams.logs]
         every, system_rights = await _servers(place.system)
-        vitals, floors = await _cache(place.redis, logs)
         return Facts(
             nodes=Nodes(me.node, every, streams.homes),
             streams=streams,
             consumers=await _consumers(bus, logs),
-            floors=floors,
-            redis=vitals,
+            cached=await _cached(place.redis, logs),
             rights=me.rights,
             system_rights=system_rights,
             user=me.user,
@@ -198,21 +206,25 @@ async def _oldest(bus: NatsBus, one: Consumer) -> float:
     return one.told_at - moment(found["time"]).timestamp() if found else 0.0
 
 
-async def _cache(
-    url: str | None, logs: list[str]
-) -> tuple[list[Vitals] | Unproven, dict[str, Standing] | Unproven]:
+async def _cached(url: str | None, logs: list[str]) -> Cached:
     if url is None:
-        nowhere = Unproven("no Redis is named", _REDIS)
-        return nowhere, nowhere
+        return _nothing(Unproven("no Redis is named", _REDIS))
     try:
         store = Store.connect(url)
     except StoreUnavailable as exc:
-        away = _away(exc)
-        return away, away
+        return _nothing(_away(exc))
     try:
-        return await _told(store.vitals), await _told(lambda: _floors(store, logs))
+        return Cached(
+            vitals=await _told(store.vitals),
+            excess=await _told(store.excess),
+            floors=await _told(lambda: _floors(store, logs)),
+        )
     finally:
         await store.close()
+
+
+def _nothing(why: Unproven) -> Cached:
+    return Cached(why, why, why)
 
 
 async def _told(ask: Callable[[], Awaitable[_T | Unproven]]) -> _T | Unproven:

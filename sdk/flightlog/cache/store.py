@@ -78,6 +78,11 @@ class Store:
         with self._translated():
             return await vitals.of(self._client)
 
+    async def excess(self) -> list[str]:
+        """What this user may do though nothing of ours needs it; tried without effect."""
+        with self._translated():
+            return await vitals.excess(self._client)
+
     async def snapshot(self, tenant: str, session: str, name: str, version: int) -> bytes | None:
         """The stored snapshot of a projection, unchecked: `flightlog.snapshot.read` judges it."""
         key = self.places.snapshots(tenant, session)

@@ -1,26 +1,21 @@
 """How the servers behind a store are set and stand, by `INFO` and `TIME`."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import redis.asyncio as redis
 from msgspec import Struct
-from msgspec.structs import replace
 from redis.exceptions import ResponseError
 
 from flightlog import clock
 from flightlog.cache.client import Client
 
-_SETTINGS, _FOREIGN = "CONFIG", "DEL of any key"
-_EXCESS = (_SETTINGS, _FOREIGN)
 _NANOSECONDS = 1_000_000_000
 
 
 class Vitals(Struct, frozen=True):
-    """One server. Memory in bytes, `limit` 0 for none; `ahead` is its clock less ours, seconds.
-
-    `excess` is what we may do there, though no work of ours needs it.
-    """
+    """One server. Memory in bytes, `limit` 0 for none; `ahead` is its clock less ours, seconds."""
 
     where: str
     version: str
@@ -28,7 +23,6 @@ class Vitals(Struct, frozen=True):
     used: int
     limit: int
     ahead: float
-    excess: tuple[str, ...] = ()
 
 
 async def of(client: Client) -> list[Vitals]:
@@ -44,17 +38,24 @@ async def _ask(client: Any, name: str, to: dict[str, Any]) -> Vitals:
     before = clock.wall_ns()
     told = await client.time(**to)
     ahead = _seconds(told) - (before + clock.wall_ns()) / 2 / _NANOSECONDS
-    found = read(name, await client.info(**to), ahead)
-    return replace(found, excess=tuple([e for e in _EXCESS if await _may(client, e, to)]))
+    return read(name, await client.info(**to), ahead)
 
 
-async def _may(client: Any, verb: str, to: dict[str, Any]) -> bool:
-    """Try it where it does nothing: who may not is told so before the command is looked at."""
+async def excess(client: Any) -> list[str]:
+    """What we may do there though no work of ours needs it, tried where it does nothing.
+
+    Who may not is told so before the command is looked at.
+    """
+    tries = {
+        "CONFIG": lambda: client.config_get("maxmemory"),
+        "DEL of any key": lambda: client.delete(f"no-key-of-anybody:{clock.bits(128):032x}"),
+    }
+    return [verb for verb, attempt in tries.items() if await _is_let(attempt)]
+
+
+async def _is_let(attempt: Callable[[], Awaitable[object]]) -> bool:
     try:
-        if verb == _SETTINGS:
-            await client.config_get("maxmemory", **to)
-        else:
-            await client.delete(f"no-key-of-anybody:{clock.bits(128):032x}")
+        await attempt()
     except ResponseError:
         return False
     return True
