@@ -313,6 +313,7 @@ class Log(_Held[AsyncLog]):
     fork = _waiting(AsyncLog.fork)
     payload = _waiting(AsyncLog.payload)
     whole = _waiting(AsyncLog.whole)
+    filled = _waiting(AsyncLog.filled)
     sessions = _waiting(AsyncLog.sessions)
     usage = _waiting(AsyncLog.usage)
     look_up = _waiting(AsyncLog.look_up)

@@ -163,7 +163,14 @@ class Log:
 
     async def whole(self, event: Event) -> Raw:
         """An event's payload as JSON, with what lies in blobs in its place."""
-        return await self._holding(event.session_id).whole(event.raw)
+        return await self.filled(event.session_id, event.raw)
+
+    async def filled(self, id: str, raw: Raw) -> Raw:
+        """JSON of a session's events or state, with what of it lies in blobs in its place.
+
+        What was attached stays a reference. Raises `BlobMissing` and `BlobCorrupt`.
+        """
+        return await self._holding(names.token("session id", id)).whole(raw)
 
     async def blob(self, id: str, blob: Blob) -> AsyncIterator[bytes]:
         """Yield what a session keeps as this blob, piece by piece; memory is a few of them.

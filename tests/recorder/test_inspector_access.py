@@ -58,6 +58,11 @@ async def test_a_foreign_page_can_neither_read_nor_write(client: Client) -> None
         assert refused.status == 403
         as_a_form = await client.post(f"/api/sessions/sess_1/{path}", {}, content_type="text/plain")
         assert as_a_form.status == 400
+    for origin in ("https://evil.example", "null", f"http://127.0.0.1:{client.port + 1}"):
+        assert (await client.post("/api/sessions/sess_1/forks", {}, origin=origin)).status == 403
+        assert (await client.get("/api/sessions", origin=origin)).status == 403
+    ours = f"http://127.0.0.1:{client.port}"
+    assert (await client.get("/api/sessions", origin=ours)).status == 200
     asked_first = await client.ask("OPTIONS", "/api/sessions", b"", origin="https://evil.example")
     assert asked_first.status in (403, 405)
     assert "access-control-allow-origin" not in asked_first.headers

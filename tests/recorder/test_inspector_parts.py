@@ -81,6 +81,9 @@ def test_a_long_text_that_became_another_is_told_by_its_lines_alone() -> None:
         "-line 7 of a long text",
         "+line 7! of a long text",
     ]
+    assert (shown.at, shown.more) == (("text",), False)
+    [cut] = parts.changes(delta.delta({"text": old}, {"text": old.replace("line", "row")}))
+    assert cut.more
 
 
 def test_what_changes_with_every_event_is_marked_as_usual() -> None:

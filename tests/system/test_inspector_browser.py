@@ -1,79 +1,23 @@
 """The inspector in a real browser: what a person sees and does, and what hostile texts do not."""
 
 import re
-import shutil
-from collections.abc import AsyncIterator
 
 import pytest
 from msgspec.structs import replace
-from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
+from playwright.async_api import Browser, Page, expect
 
 from flightlog import Log
-from flightlog.wire import subject as names
-from flightlog_recorder.inspector.serving import Where, serving
-from tests.handmade import chain
-from tests.recorder.batches import write_batches
 from tests.recorder.recorded import project, talk
 from tests.scripted import TENANT, Model, asks, payloads, says, stored
+from tests.system.pages import NEEDS_BROWSER, at, opened, settled
 
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
-
-pytestmark = [
-    pytest.mark.skipif(BROWSER is None, reason="no chromium here: apt-get install chromium"),
-    pytest.mark.timeout(90),  # a browser starts, beside other tests
-]
+pytestmark = NEEDS_BROWSER
 
 HOSTILE = (
     "\x1b[31m</script><script>document.title='owned'</script>"
     "<img src=x onerror=\"document.title='owned'\"><a href=javascript:alert(1)>x</a>"
     "\u202etxt.exe\u202c\x00\u2066"
 )
-
-
-@pytest.fixture
-async def browser() -> AsyncIterator[Browser]:
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(
-            executable_path=BROWSER, args=["--no-sandbox"], timeout=60_000
-        )
-        yield browser
-        await browser.close()
-
-
-@pytest.fixture
-async def address(log: Log) -> AsyncIterator[str]:
-    async with serving(log, Where(port=0)) as site:
-        yield site.url
-
-
-@pytest.fixture
-async def page(browser: Browser, address: str) -> AsyncIterator[Page]:
-    """A page that has been let in; at the end, its console has nothing to complain of."""
-    page, complaints = await browser.new_page(), list[str]()
-
-    def heard(message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning"):
-            complaints.append(message.text)
-
-    page.on("console", heard)
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    await page.goto(address)
-    await expect(page.get_by_role("listbox", name="Sessions")).to_be_visible()
-    yield page
-    assert complaints == []
-
-
-async def opened(page: Page, session: str, seq: int | str = "") -> None:
-    """Go to a session, or to an event of it, by its address."""
-    origin = await page.evaluate("location.origin")
-    await page.goto(f"{origin}/sessions/{session}/{seq}".rstrip("/"))
-    await expect(page.get_by_role("listbox", name="Events")).to_be_visible()
-
-
-async def at(page: Page, seq: int) -> None:
-    """Wait until the page stands at an event and shows it."""
-    await expect(page.locator(".facts strong")).to_have_text(re.compile(rf"^{seq:,} "))
-    await expect(page).to_have_url(re.compile(rf"/{seq}$"))
 
 
 async def test_the_token_goes_from_the_address_and_a_stranger_sees_nothing(
@@ -234,8 +178,6 @@ async def test_a_decision_is_answered(page: Page, log: Log) -> None:
 
 async def test_hostile_texts_are_only_ever_text(page: Page, log: Log) -> None:
     model = Model(asks(("t1", HOSTILE, {HOSTILE: HOSTILE})), says(HOSTILE))
-    asked_for: list[str] = []
-    page.on("request", lambda request: asked_for.append(request.url))
     async with log.session(key=HOSTILE, labels={HOSTILE[:60]: HOSTILE}) as session:
         await session.user_message([{"type": "text", "text": HOSTILE}, {"x": "y" * 1_000_000}])
         for _ in range(2):
@@ -253,58 +195,9 @@ async def test_hostile_texts_are_only_ever_text(page: Page, log: Log) -> None:
     for seq in range(1, last + 1):
         await opened(page, session.id, seq)
         await expect(page.locator(".facts strong")).to_have_text(re.compile(rf"^{seq} "))
-        await expect(page.locator(".detail")).to_have_attribute("aria-busy", "false")
+        await settled(page)
         assert (await page.title()).endswith("Flightlog")
         text = await page.locator("body").inner_text()
         assert not set("\x1b\x00\u202e\u202c\u2066") & set(text)
         for tag in ("main img", "main script", "main a[href^=javascript]"):
             await expect(page.locator(tag)).to_have_count(0)
-    here = page.url.split("/")[2]
-    assert {url.split("/")[2] for url in asked_for} == {here}
-
-
-async def test_a_line_of_a_megabyte_is_folded_and_comes_when_it_is_asked_for(
-    page: Page, log: Log
-) -> None:
-    line = "z" * 1_000_000
-    async with log.session(key="k") as session:
-        await session.user_message(line)
-    await opened(page, session.id, 2)
-    more = page.get_by_role("button", name=re.compile("^Show all"))
-    assert len(await page.locator("body").inner_text()) < 20_000
-    await more.click()
-    await expect(page.get_by_role("button", name=re.compile("more characters"))).to_be_visible()
-    assert len(await page.locator(".value.long").inner_text()) > 50_000
-
-
-async def test_a_session_of_many_events_has_few_rows_and_any_place_is_near(
-    page: Page, log: Log
-) -> None:
-    session = names.mint()
-    await write_batches(log, session, chain(20_000, session=session))
-    await opened(page, session)
-    await at(page, 20_000)
-    await page.keyboard.press("Home")
-    await at(page, 1)
-    await page.get_by_role("slider").evaluate(
-        "(slider) => { slider.value = 10000; slider.dispatchEvent(new Event('input')); }"
-    )
-    await at(page, 10_000)
-    await expect(page.get_by_role("option", selected=True)).to_contain_text('"n": 9999')
-    assert await page.get_by_role("option").count() < 120
-
-
-async def test_a_phone_shows_the_timeline_then_the_event(
-    browser: Browser, address: str, log: Log
-) -> None:
-    session = await talk(log)
-    page = await browser.new_page(viewport={"width": 390, "height": 800})
-    await page.goto(address)
-    await expect(page.get_by_role("listbox", name="Sessions")).to_be_visible()
-    await opened(page, session)
-    await expect(page.locator(".detail")).to_be_hidden()
-    await page.get_by_role("option").nth(4).click()
-    await expect(page.locator(".facts strong")).to_have_text("5 tool_call")
-    assert await page.evaluate("document.documentElement.scrollWidth") <= 390
-    await page.get_by_role("button", name="timeline").click()
-    await expect(page.get_by_role("listbox", name="Events")).to_be_visible()

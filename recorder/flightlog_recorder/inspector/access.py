@@ -57,6 +57,8 @@ class Access:
             return None
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             return _no(403, "another page may not ask")
+        if not self._is_ours(headers.get("origin")):
+            return _no(403, "a page from elsewhere may not ask")
         if method not in ("GET", "HEAD") and headers.get(WRITE) != "1":
             return _no(403, f"this needs the header {WRITE}")
         if path != ENTER and not self._knows(headers):
@@ -70,6 +72,10 @@ class Access:
         answer = Response(status_code=204)
         answer.set_cookie(self.cookie, self._pass, httponly=True, samesite="strict", path="/")
         return answer
+
+    def _is_ours(self, origin: str | None) -> bool:
+        """Whether the page that asks, if a browser names it, came from us."""
+        return origin is None or origin.partition("://")[2].lower() in self._hosts
 
     def _knows(self, headers: Mapping[str, str]) -> bool:
         bearer = headers.get("authorization", "").removeprefix("Bearer ")

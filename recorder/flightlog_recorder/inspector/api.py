@@ -1,6 +1,7 @@
 """What the page reads: sessions, windows of their timeline, events, states, differences."""
 
 import re
+from itertools import zip_longest
 from typing import Any
 
 import msgspec
@@ -11,13 +12,15 @@ from starlette.routing import Route
 from flightlog import StoreUnavailable
 from flightlog.cache import catalog, floor
 from flightlog.cache.catalog import Cursor, Row
+from flightlog.state import SessionState
 from flightlog_recorder.inspect import family
 from flightlog_recorder.inspect.overview import undecided
-from flightlog_recorder.inspector import asked, parts, timeline
+from flightlog_recorder.inspector import asked, parts, timeline, whole
 from flightlog_recorder.inspector import window as windows
 from flightlog_recorder.inspector.asked import BadRequest, answer
 from flightlog_recorder.inspector.desk import Desk
 from flightlog_recorder.replay import choice, effects, picture, request, summary
+from flightlog_recorder.replay.request import Proved
 from flightlog_recorder.replay.tape import Test
 from flightlog_recorder.replay.words import Words
 
@@ -47,8 +50,11 @@ class Api:
             f"{of_session}/events/{{seq:int}}": self.event,
             f"{of_session}/events/{{seq:int}}/text": self.text,
             f"{of_session}/states/{{seq:int}}": self.state,
+            f"{of_session}/states/{{seq:int}}/part": self.state_part,
+            f"{of_session}/states/{{seq:int}}/text": self.state_text,
             f"{of_session}/changes/{{seq:int}}": self.changes,
             f"{of_session}/requests/{{seq:int}}": self.request,
+            f"{of_session}/requests/{{seq:int}}/text": self.request_text,
             f"{of_session}/marks": self.marks,
             f"{of_session}/find": self.find,
             f"{of_session}/effects": self.effects,
@@ -68,6 +74,7 @@ class Api:
             parent=query.get("parent") or None,
             fork_of=query.get("fork_of") or None,
             damaged=True if query.get("damaged") else None,
+            stalled=True if query.get("stalled") else None,
             after=_cursor(query.get("after")),
             limit=asked.number(query, "limit", PAGE, least=1, most=1_000),
         )
@@ -119,10 +126,9 @@ class Api:
 
     async def text(self, http: Request) -> Response:
         """All of a text in a payload, or all of the payload, with what lies in blobs in place."""
-        event = await self._desk.event(asked.session(http), asked.seq(http))
-        value = picture.opened(await self._log.whole(event))
-        path = asked.path(http.query_params)
-        return asked.plain(parts.text(picture.whole(parts.part(value, path))))
+        session = asked.session(http)
+        event = await self._desk.event(session, asked.seq(http))
+        return await self._text(http, session, event.raw)
 
     async def state(self, http: Request) -> Response:
         """The state after an event."""
@@ -139,11 +145,29 @@ class Api:
                 "stored": after.stored,
                 "applied": len(after.applied),
                 "lines": summary.lines(state),
-                "context": summary.context(state),
+                "context": _context(state),
                 "rest": parts.parts(picture.apart(state)),
                 "undecided": [_call(call) for call in undecided(state)],
             }
         )
+
+    async def state_part(self, http: Request) -> Response:
+        """A part of the state after an event, as lines; long texts are cut."""
+        value = await self._picture(asked.session(http), asked.seq(http))
+        return answer(parts.parts(parts.part(value, asked.path(http.query_params))))
+
+    async def state_text(self, http: Request) -> Response:
+        """All of a part of the state after an event, with what lies in blobs in place."""
+        session = asked.session(http)
+        return await self._text(http, session, await self._picture(session, asked.seq(http)))
+
+    async def _picture(self, session: str, seq: int) -> dict[str, Any]:
+        async with self._desk.tape(session, at=seq) as tape:
+            return picture.picture((await tape.state(seq)).state)
+
+    async def _text(self, http: Request, session: str, value: Any) -> Response:
+        path = asked.path(http.query_params)
+        return asked.plain(await whole.text(self._log, session, value, path))
 
     async def changes(self, http: Request) -> Response:
         """What an event changed; right behind a snapshot this takes longer than the state."""
@@ -155,11 +179,19 @@ class Api:
 
     async def request(self, http: Request) -> Response:
         """The exact request that a model was sent, proved by its digest."""
-        session, seq = asked.session(http), asked.seq(http)
-        async with self._desk.tape(session, at=seq) as tape:
-            found = await request.proved(tape, seq)
+        found = await self._proved(asked.session(http), asked.seq(http))
         about = {"upto": found.upto, "digest": found.digest, "exact": found.exact}
         return answer({**about, "request": parts.parts(found.request)})
+
+    async def request_text(self, http: Request) -> Response:
+        """All of a part of that request."""
+        session = asked.session(http)
+        found = await self._proved(session, asked.seq(http))
+        return await self._text(http, session, found.request)
+
+    async def _proved(self, session: str, seq: int) -> Proved:
+        async with self._desk.tape(session, at=seq) as tape:
+            return await request.proved(tape, seq)
 
     async def marks(self, http: Request) -> Response:
         """Where to look; reads all of the log, so not of one that is very long."""
@@ -204,7 +236,16 @@ def _row(row: Row) -> dict[str, Any]:
 def _call(call: Any) -> dict[str, Any]:
     names = ("name", "call_id", "announced_by", "seq", "question", "attempt")
     about = {name: getattr(call, name) for name in names}
-    return {**about, "arguments": parts.parts(picture.opened(call.arguments), most=40)}
+    path = ["calls", picture.named(call), "arguments"]
+    shown = parts.parts(picture.opened(call.arguments), most=40)
+    return {**about, "arguments": shown, "path": path}
+
+
+def _context(state: SessionState) -> list[dict[str, Any]]:
+    """The context's messages, latest first, each with the way to all of it, if it is told."""
+    paths = [("entries", at) for at in reversed(range(len(state.entries)))][: summary.TOLD]
+    lines = summary.context(state)
+    return [{"text": line.strip(), "path": path} for line, path in zip_longest(lines, paths)]
 
 
 def _word(text: str | None, words: tuple[str, ...]) -> str | None:

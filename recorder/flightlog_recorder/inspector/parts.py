@@ -42,14 +42,19 @@ class Parts(Struct, frozen=True):
 
 
 class Shown(Struct, frozen=True, omit_defaults=True):
-    """A change of a state; `lines` are those of a long text, marked `-` and `+`."""
+    """A change of a state; `lines` are those of a long text, marked `-` and `+`.
+
+    `at` leads to it in both states; `more`: of the lines, there are others.
+    """
 
     kind: str
     path: str
+    at: Path
     usual: bool = False
     old: Parts | None = None
     new: Parts | None = None
     lines: list[str] | None = None
+    more: bool = False
 
 
 class NoSuchPart(LookupError):
@@ -87,11 +92,12 @@ def _shown(change: Change) -> Shown:
     path = deltas.shown(change.path)[:WIDTH]
     usual = change.path[:1] in USUAL
     if change.is_text and max(len(change.old), len(change.new)) > 60:
-        lines = [line[:WIDTH] for line in deltas.lines(change.old, change.new)[:CHANGED_LINES]]
-        return Shown(change.kind, path, usual, lines=lines)
+        found = deltas.lines(change.old, change.new)
+        lines = [line[:WIDTH] for line in found[:CHANGED_LINES]]
+        return Shown(change.kind, path, change.path, usual, lines=lines, more=lines != found)
     old = None if change.kind == "added" else parts(change.old, most=60)
     new = None if change.kind == "removed" else parts(change.new, most=60)
-    return Shown(change.kind, path, usual, old, new)
+    return Shown(change.kind, path, change.path, usual, old, new)
 
 
 def _lines(value: Any, name: str, depth: int, path: Path) -> Iterator[Part]:

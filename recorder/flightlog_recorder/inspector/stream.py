@@ -1,6 +1,7 @@
 """A session as it goes on: server-sent events that say where its log ends now."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -10,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from flightlog import BusUnavailable, FlightlogError, Log
+from flightlog import BusUnavailable, FlightlogError, Log, StoreUnavailable
 from flightlog.bus.protocol import Message
 from flightlog.reading.chain import Head
 from flightlog_recorder.inspect.telling import said
@@ -21,6 +22,7 @@ from flightlog_recorder.replay.source import Damage, Rewound
 LOOK_FIRST, LOOK_MOST = 0.02, 1.0  # seconds between looks: a replica lags, a hint may be lost
 PACE = 0.1  # seconds from one piece of progress to the next: a page shows the newest alone
 ALIVE = 15.0  # seconds without news after which a line says that we are still there
+ALONE = b": still here\n\n"
 RETRY = 1_000  # milliseconds until the page asks again
 
 
@@ -52,7 +54,9 @@ class Live:
             async with self._entering:
                 hints = await stack.enter_async_context(self._log.watch(session))
                 chunks = await stack.enter_async_context(self._log.progress(session))
-            quiet = 0.0
+            quiet, stalled = 0.0, await self._stalled(session)
+            if stalled is not None:
+                yield _news({"last": head.seq, "stalled": stalled})
             while not self._stopping.is_set():
                 heard = await self._heard(hints, chunks)
                 if (chunk := _newest(chunks)) is not None:
@@ -60,11 +64,24 @@ class Live:
                     await asyncio.sleep(PACE)
                 quiet += LOOK_MOST
                 now, news = await self._looked(session, head, patiently=heard)
-                if news is not None or quiet >= ALIVE:
+                if news is not None:
                     head, quiet = now, 0.0
-                    yield _news(news) if news else b": still here\n\n"
+                    yield _news(news)
+                elif quiet >= ALIVE:
+                    quiet, before, stalled = 0.0, stalled, await self._stalled(session)
+                    same = stalled == before
+                    yield ALONE if same else _news({"last": head.seq, "stalled": stalled})
                 if news is not None and news.get("over"):
                     return
+
+    async def _stalled(self, session: str) -> str | None:
+        """Since when nothing was heard of the session, by the recorder's word."""
+        if self._log.store is None:
+            return None
+        with contextlib.suppress(StoreUnavailable):
+            row = await self._log.store.row(self._log.tenant, session)
+            return row.stalled if row else None
+        return None
 
     async def _looked(
         self, session: str, head: Head, *, patiently: bool

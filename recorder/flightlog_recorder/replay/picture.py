@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Raw, Struct, UnsetType
 from msgspec.structs import replace
 
+from flightlog.calls import CallState
 from flightlog.names import Names
 from flightlog.session_state import SessionState
 from flightlog.step import AwaitUser, CallModel, Decide, Ended, RunTools, Step
@@ -21,7 +22,7 @@ def picture(state: SessionState) -> dict[str, Any]:
         "next": _next(state.next),
         "provider": state.provider,
         "entries": list(state.entries),
-        "calls": {_call(call.announced_by, call.call_id): call for call in state.calls},
+        "calls": {named(call): call for call in state.calls},
         "values": _named(state.values),
         "said": _named(state.said),
         "effects": _named(state.effects),
@@ -36,8 +37,17 @@ def apart(state: SessionState) -> dict[str, Any]:
 
 def changes(before: SessionState, after: SessionState) -> list[Change]:
     """What happened between two states, as builtins; `entries` is the context."""
-    found = delta(picture(before), picture(after), opened=opened)
+    found = delta(picture(before), picture(after), opened=_compared)
     return [replace(each, old=whole(each.old), new=whole(each.new)) for each in found]
+
+
+def _compared(value: Any) -> Any:
+    """A part as `opened`; what lies in a blob is one thing, not the fields that refer to it."""
+    match found := opened(value):
+        case {"$flightlog": "blob", "value": dict(blob)}:
+            return tuple(sorted(blob.items(), key=str))
+        case _:
+            return found
 
 
 def opened(value: Any) -> Any:
@@ -83,8 +93,9 @@ def _named(names: Names[Any]) -> dict[str, Any]:
     return dict(names.items())
 
 
-def _call(announced_by: int | None, call_id: str) -> str:
-    return call_id if announced_by is None else f"{call_id} of {announced_by}"
+def named(call: CallState) -> str:
+    """A call's name among the calls of a picture."""
+    return call.call_id if call.announced_by is None else f"{call.call_id} of {call.announced_by}"
 
 
 def _next(step: Step) -> str:

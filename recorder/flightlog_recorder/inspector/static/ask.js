@@ -8,9 +8,9 @@ import { number } from "./words.js";
 const KEYS = [
   ["j k \u2193 \u2191", "one event on, or back"],
   ["PgDn PgUp Home End", "a page; the first, the last"],
-  ["e E", "next error, last error"],
-  ["t T", "next tool call, last one"],
-  ["u U", "next user message, last one"],
+  ["e E", "next error; the one before"],
+  ["t T", "next tool call; the one before"],
+  ["u U", "next user message; the one before"],
   ["/ n N", "search; again; backwards"],
   ["g", "jump to an event"],
   ["1 2 3", "event, what it changed, state"],
@@ -121,7 +121,8 @@ const RULINGS = [
   ["fail", "Tell the model", "that nobody knows what became of it"],
 ];
 
-export function askRuling(session, call) {
+// seq: where the state is that the call waits in.
+export function askRuling(session, call, seq) {
   const output = h("textarea", { rows: "4", spellcheck: "false", placeholder: '{"ok": true}' });
   const result = field("Result, as JSON", output);
   const choices = RULINGS.map(([value, title, hint]) => {
@@ -134,7 +135,7 @@ export function askRuling(session, call) {
   const body = [
     h("p", {}, h("strong", {}, h("bdi", {}, shown(call.name || call.call_id))), ` at ${number(call.seq)}, attempt ${call.attempt}`),
     call.question && h("p", {}, h("bdi", {}, shown(call.question))),
-    partsOf(call.arguments),
+    partsOf(call.arguments, of(session, "states", seq, "text"), call.path),
     h("fieldset", {}, h("legend", {}, "What became of it?"), choices),
     result,
     field("Why", reason, "it is recorded in the log"),

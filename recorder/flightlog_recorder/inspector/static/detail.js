@@ -2,7 +2,7 @@
 
 import { get, of } from "./access.js";
 import { fill, h, shown } from "./dom.js";
-import { partsOf } from "./parts.js";
+import { allButton, partsOf } from "./parts.js";
 import { number, plural, size } from "./words.js";
 
 const SLOW = 500; // milliseconds until it is said that a state takes its time
@@ -94,7 +94,8 @@ export class Detail {
       try {
         const found = await get(of(this.session, "requests", seq));
         const proof = `made from the log up to ${number(found.upto)}, proved by ${found.digest}`;
-        fill(place, h("p", { class: "proof" }, proof), partsOf(found.request));
+        const all = of(this.session, "requests", seq, "text");
+        fill(place, h("p", { class: "proof" }, proof), partsOf(found.request, all));
       } catch (error) {
         fill(place, h("p", { class: "trouble" }, shown(error.message)));
       }
@@ -111,17 +112,36 @@ export class Detail {
       h("p", { class: "facts" }, made),
       h("dl", {}, state.lines.map(([name, text]) => [h("dt", {}, name), h("dd", {}, h("bdi", {}, shown(text)))])),
       h("h3", {}, "Context, latest first"),
-      h("ol", { class: "context" }, state.context.map((line) => h("li", {}, h("bdi", {}, shown(line.trim()))))),
-      h("details", {}, h("summary", {}, "All of the state"), partsOf(state.rest)),
+      h("ol", { class: "messages" }, state.context.map((line) => h("li", {}, this.message(state.seq, line)))),
+      h("details", {}, h("summary", {}, "All of the state"), partsOf(state.rest, this.textAt(state.seq))),
     );
   }
 
-  showChanges({ changes }) {
+  textAt(seq) {
+    return of(this.session, "states", seq, "text");
+  }
+
+  // A message of the context: one line, and all of it once that is opened.
+  message(seq, { text, path }) {
+    const line = h("bdi", {}, shown(text));
+    if (!path) return line;
+    const place = h("div", {});
+    const load = async () => {
+      const found = await get(of(this.session, "states", seq, "part"), { path: JSON.stringify(path) });
+      fill(place, partsOf(found, this.textAt(seq), path));
+    };
+    const open = () => load().catch((error) => fill(place, h("p", { class: "trouble" }, shown(error.message))));
+    const details = h("details", { ontoggle: () => details.open && !place.hasChildNodes() && open() }, h("summary", {}, line), place);
+    return details;
+  }
+
+  showChanges({ seq, changes }) {
+    const texts = { old: this.textAt(seq - 1), now: this.textAt(seq) };
     const told = changes.filter((change) => !change.usual);
     const usual = changes.filter((change) => change.usual).map((change) => change.path);
     fill(
       this.changes.body,
-      told.length ? told.map(changeOf) : h("p", { class: "facts" }, "nothing but its place"),
+      told.length ? told.map((change) => changeOf(change, texts)) : h("p", { class: "facts" }, "nothing but its place"),
       usual.length > 0 && h("p", { class: "facts" }, `and ${usual.join(", ")}`),
     );
   }
@@ -134,7 +154,8 @@ export class Detail {
 
 const SIGNS = { added: "+", removed: "\u2212", changed: "~" };
 
-function changeOf(change) {
+// texts: where all of what it was, and of what it is now, can be had.
+function changeOf(change, texts) {
   const [old, now] = [change.old, change.new].map(scalar);
   if (!change.lines && old !== null && now !== null) {
     const words = [h("bdi", { class: "old" }, shown(old)), old && now ? " \u2192 " : "", h("bdi", { class: "now" }, shown(now))];
@@ -147,9 +168,10 @@ function changeOf(change) {
       return h("div", { class: `line ${sign}` }, h("bdi", {}, shown(line)));
     });
     body.push(h("div", { class: "lines" }, lines));
+    if (change.more) body.push(h("p", { class: "more" }, allButton("Show all of the new text", texts.now, change.at)));
   }
-  if (change.old && !isNothing(change.old)) body.push(h("div", { class: "removed" }, partsOf(change.old)));
-  if (change.new && !isNothing(change.new)) body.push(h("div", { class: "added" }, partsOf(change.new)));
+  if (change.old && !isNothing(change.old)) body.push(h("div", { class: "removed" }, partsOf(change.old, texts.old, change.at)));
+  if (change.new && !isNothing(change.new)) body.push(h("div", { class: "added" }, partsOf(change.new, texts.now, change.at)));
   return h("div", { class: `change ${change.kind}` }, pathOf(change), body);
 }
 

@@ -6,20 +6,17 @@ import { number, size } from "./words.js";
 
 const PIECE = 60_000; // characters that are shown at a time
 
-// whole: where all of a text is, or undefined where it is not to be had.
-export function partsOf({ lines, more }, whole) {
+// whole: where all of a text is; base: the way to the value there.
+export function partsOf({ lines, more }, whole, base = []) {
   // The braces around it all say nothing.
   const bare = lines.length > 1 && !lines[0].name && !lines[0].text;
-  const rows = (bare ? lines.slice(1) : lines).map((line) => lineOf(line, whole, bare ? 1 : 0));
-  if (more) {
-    const note = h("p", { class: "more" }, "There is more of it.");
-    rows.push(whole ? h("p", { class: "more" }, allButton("Show all of it", whole, [])) : note);
-  }
+  const rows = (bare ? lines.slice(1) : lines).map((line) => lineOf(line, whole, base, bare ? 1 : 0));
+  if (more) rows.push(h("p", { class: "more" }, allButton("Show all of it", whole, base)));
   return h("div", { class: "parts" }, rows);
 }
 
-function lineOf(line, whole, less) {
-  const element = h("div", { class: `part ${line.kind}` });
+function lineOf(line, whole, base, less) {
+  const element = h("div", { class: `part is-${line.kind}` });
   element.style.paddingInlineStart = `${Math.min(line.depth - less, 24) * 14}px`;
   if (line.name) element.append(h("bdi", { class: "key" }, shown(line.name)), ": ");
   const text = line.text ?? "";
@@ -32,12 +29,12 @@ function lineOf(line, whole, less) {
   if (line.path) {
     const much = line.kind === "blob" ? size(line.size) : `${number(line.size)} characters`;
     const label = `Show all ${much}`;
-    element.append(whole ? allButton(label, whole, line.path, value) : h("span", { class: "more" }, `\u2026 ${much}`));
+    element.append(allButton(label, whole, [...base, ...line.path], value));
   }
   return element;
 }
 
-function allButton(label, whole, path, value) {
+export function allButton(label, whole, path, value) {
   const button = h("button", { type: "button", class: "quiet all" }, label);
   button.addEventListener("click", async () => {
     button.disabled = true;

@@ -116,13 +116,14 @@ export class SessionView {
   // row: the catalog's, or what the state says where there is none.
   tell(row) {
     this.row ??= row;
+    this.stalled ??= { since: row?.stalled, seq: row?.seq };
     const labels = Object.entries(row?.labels ?? {});
     const crumbs = document.getElementById("crumbs");
     fill(crumbs, h("bdi", { class: "id" }, shown(this.session)));
     fill(
       this.about,
       h("h1", {}, h("bdi", {}, shown(plain(row?.key ?? this.session, 120)))),
-      (this.status = h("span", { class: `status ${row?.status ?? ""}` }, row?.status ?? "")),
+      (this.status = h("span", { class: "status" })),
       h("span", { class: "labels" }, labels.slice(0, 8).map(([name, value]) => h("bdi", { class: "chip" }, shown(plain(`${name}=${value}`, 60))))),
       row?.model && h("bdi", { class: "model" }, shown(plain(row.model, 60))),
       (this.tokens = h("span", { class: "tokens" })),
@@ -208,7 +209,11 @@ export class SessionView {
   }
 
   // Progress is shown until something is stored: then that says what came of it.
-  heard({ last, rewound, trouble, over, progress }) {
+  heard({ last, rewound, trouble, over, progress, stalled }) {
+    if (stalled !== undefined) {
+      this.stalled = { since: stalled, seq: last };
+      this.look().catch((error) => this.failed(error));
+    }
     if (progress !== undefined) fill(this.progress, shown(progress));
     else if (last !== this.last) fill(this.progress, "");
     if (trouble) fill(this.trouble, shown(trouble));
@@ -247,12 +252,20 @@ export class SessionView {
     const used = state.lines.find(([name]) => name === "tokens");
     if (!this.row) this.tell(state.about);
     fill(this.tokens, used ? shown(`tokens ${used[1]}`) : "");
-    this.status.className = `status ${state.undecided.length ? "asks" : state.status}`;
-    fill(this.status, state.undecided.length ? "asks" : state.status);
-    fill(this.asks, state.undecided.map((call) => this.question(call)));
+    const status = this.statusOf(state);
+    this.status.className = `status ${status}`;
+    fill(this.status, status);
+    fill(this.asks, state.undecided.map((call) => this.question(call, state.seq)));
   }
 
-  question(call) {
+  // The recorder's word holds until something happens.
+  statusOf(state) {
+    if (state.undecided.length) return "asks";
+    const { since, seq } = this.stalled;
+    return since && seq === this.last ? "stalled" : state.status;
+  }
+
+  question(call, seq) {
     const key = JSON.stringify([call.announced_by, call.call_id]);
     const sent = this.sent?.has(key);
     return h(
@@ -260,13 +273,13 @@ export class SessionView {
       { class: "ask", role: "group", "aria-label": "A decision is needed" },
       h("strong", {}, h("bdi", {}, shown(plain(call.name || call.call_id, 60)))),
       h("bdi", {}, shown(plain(call.question || "was running when its process died. What became of it?", 300))),
-      h("button", { type: "button", class: "primary", disabled: sent, onclick: () => this.rule(call, key) }, sent ? "Sent" : "Decide\u2026"),
+      h("button", { type: "button", class: "primary", disabled: sent, onclick: () => this.rule(call, key, seq) }, sent ? "Sent" : "Decide\u2026"),
       sent && h("span", { class: "note" }, "its writer takes it when it runs next"),
     );
   }
 
-  async rule(call, key) {
-    if (!(await askRuling(this.session, call))) return;
+  async rule(call, key, seq) {
+    if (!(await askRuling(this.session, call, seq))) return;
     this.sent = (this.sent ?? new Set()).add(key);
     say("the decision was sent");
     await this.look();

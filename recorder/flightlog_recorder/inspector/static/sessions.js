@@ -14,6 +14,7 @@ export class SessionsView {
     this.go = go;
     this.rows = [];
     this.after = null;
+    this.soon = {};
     const query = new URLSearchParams(location.search);
     this.filter = {
       status: query.get("status") ?? "",
@@ -21,6 +22,7 @@ export class SessionsView {
       key: query.get("key") ?? "",
       label: query.get("label") ?? "",
       damaged: query.get("damaged") ?? "",
+      stalled: query.get("stalled") ?? "",
     };
     this.list = new List({
       label: "Sessions",
@@ -33,6 +35,7 @@ export class SessionsView {
     this.element = h(
       "section",
       { class: "sessions", "aria-label": "Sessions" },
+      h("h1", { class: "hidden" }, "Sessions"),
       this.filters(),
       h("div", { class: "heads", "aria-hidden": "true" }, ["status", "session", "labels", "events", "tokens", "cost", "active"].map((name) => h("span", {}, name))),
       this.list.element,
@@ -48,16 +51,6 @@ export class SessionsView {
       STATUSES.map((word) => h("option", { value: word }, word)),
     );
     status.value = this.filter.status;
-    const waiting = h("input", {
-      type: "checkbox",
-      onchange: () => this.set("waiting", waiting.checked ? "decide" : ""),
-    });
-    waiting.checked = this.filter.waiting === "decide";
-    const damaged = h("input", {
-      type: "checkbox",
-      onchange: () => this.set("damaged", damaged.checked ? "1" : ""),
-    });
-    damaged.checked = this.filter.damaged === "1";
     this.search = this.field("key", "Key begins with, or a session's id", "key, or id\u2026");
     return h(
       "form",
@@ -65,10 +58,17 @@ export class SessionsView {
       this.search,
       this.field("label", "Label, as name=value", "label=value"),
       status,
-      h("label", { class: "check" }, waiting, "asks for a decision"),
-      h("label", { class: "check" }, damaged, "damaged"),
+      this.check("waiting", "decide", "asks for a decision"),
+      this.check("stalled", "1", "stalled"),
+      this.check("damaged", "1", "damaged"),
       (this.total = h("span", { class: "total" })),
     );
+  }
+
+  check(name, value, label) {
+    const input = h("input", { type: "checkbox", onchange: () => this.set(name, input.checked ? value : "") });
+    input.checked = this.filter[name] === value;
+    return h("label", { class: "check" }, input, label);
   }
 
   // An id that was typed, or pasted, opens its session; the catalog need not know of it.
@@ -87,8 +87,8 @@ export class SessionsView {
       spellcheck: "false",
       onkeydown: (event) => event.key === "Enter" && this.asked(),
       oninput: () => {
-        clearTimeout(this.soon);
-        this.soon = setTimeout(() => this.set(name, input.value.trim()), 200);
+        clearTimeout(this.soon[name]);
+        this.soon[name] = setTimeout(() => this.set(name, input.value.trim()), 200);
       },
     });
     input.value = this.filter[name];
@@ -210,7 +210,7 @@ export class SessionsView {
   }
 
   close() {
-    clearTimeout(this.soon);
+    Object.values(this.soon).forEach(clearTimeout);
     clearInterval(this.timer);
     this.loading?.abort();
     this.list.close();
