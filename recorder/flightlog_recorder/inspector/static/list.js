@@ -6,10 +6,12 @@ const AROUND = 12; // rows above and below
 const TALLEST = 12_000_000; // pixels that every browser scrolls exactly
 
 export class List {
-  // render(index) gives what is in a row; chosen(index) hears of a choice by key or pointer.
-  constructor({ label, row, render, chosen, opened, seen }) {
+  // render(index) gives what is in a row, named(index) how it is read out where its texts do not
+  // say that; chosen(index) hears of a choice by key or pointer.
+  constructor({ label, row, render, named, chosen, opened, seen }) {
     this.row = row;
     this.render = render;
+    this.named = named;
     this.chosen = chosen;
     this.opened = opened;
     this.seen = seen;
@@ -118,6 +120,7 @@ export class List {
         id: `${this.id}-${index}`,
         "aria-posinset": String(index + 1),
         "aria-setsize": String(this.count),
+        "aria-label": this.named?.(index),
         "data-index": String(index),
       },
       this.render(index),

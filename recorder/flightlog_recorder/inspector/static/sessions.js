@@ -28,6 +28,7 @@ export class SessionsView {
       label: "Sessions",
       row: matchMedia("(max-width: 720px)").matches ? 64 : 44,
       render: (index) => this.row(this.rows[index]),
+      named: (index) => this.named(this.rows[index]),
       opened: (index) => this.opened(index),
       seen: (_, last) => this.seen(last),
     });
@@ -54,7 +55,7 @@ export class SessionsView {
     this.search = this.field("key", "Key begins with, or a session's id", "key, or id\u2026");
     return h(
       "form",
-      { class: "filters", role: "search", onsubmit: (event) => event.preventDefault() },
+      { class: "filters", role: "search", "aria-label": "Which sessions", onsubmit: (event) => event.preventDefault() },
       this.search,
       this.field("label", "Label, as name=value", "label=value"),
       status,
@@ -167,10 +168,22 @@ export class SessionsView {
     }
   }
 
+  // What the figures of a row are, for who does not see the heads of the columns.
+  named(row) {
+    const told = [
+      plain(row.key ?? row.session, 120),
+      statusOf(row),
+      plural(row.seq, "event"),
+      usedBy(row) && plural(usedBy(row), "token"),
+      dollars(row.cost),
+      row.last_ts && `active ${ago(row.last_ts)}`,
+      ...Object.entries(row.labels ?? {}).slice(0, 6).map(([name, value]) => plain(`${name}=${value}`, 60)),
+    ];
+    return told.filter(Boolean).join(", ");
+  }
+
   row(row) {
-    const asks = row.waiting === "decide" && ["running", "suspended"].includes(row.status);
-    const status = row.trouble ? "damaged" : row.stalled ? "stalled" : asks ? "asks" : row.status;
-    const used = Object.values(row.usage ?? {}).reduce((sum, each) => sum + each, 0);
+    const [status, used] = [statusOf(row), usedBy(row)];
     const labels = Object.entries(row.labels ?? {});
     return [
       h("span", { class: `status ${status}` }, status),
@@ -215,4 +228,13 @@ export class SessionsView {
     this.loading?.abort();
     this.list.close();
   }
+}
+
+function statusOf(row) {
+  const asks = row.waiting === "decide" && ["running", "suspended"].includes(row.status);
+  return row.trouble ? "damaged" : row.stalled ? "stalled" : asks ? "asks" : row.status;
+}
+
+function usedBy(row) {
+  return Object.values(row.usage ?? {}).reduce((sum, each) => sum + each, 0);
 }
