@@ -42,5 +42,6 @@ async def address(log: Log) -> AsyncIterator[str]:
 @pytest.fixture
 async def page(browser: Browser, address: str) -> AsyncIterator[Page]:
     """A page that has been let in; at the end it complained of nothing, and asked nobody else."""
-    async with watched(await browser.new_page(), address) as page:
+    context = await browser.new_context()
+    async with watched(await context.new_page(), address) as page:
         yield page

@@ -1,13 +1,15 @@
 """The inspector in a real browser: what a person sees and does, and what hostile texts do not."""
 
+import asyncio
 import re
 
 import pytest
 from msgspec.structs import replace
 from playwright.async_api import Browser, Page, expect
 
-from flightlog import Log
-from tests.recorder.recorded import project, talk
+from flightlog import Log, Session
+from flightlog_recorder.inspector import stream
+from tests.recorder.recorded import left_running, project, talk
 from tests.scripted import TENANT, Model, asks, payloads, says, stored
 from tests.system.pages import NEEDS_BROWSER, at, opened, settled
 
@@ -58,7 +60,7 @@ async def test_costs_damage_and_the_family_are_shown(page: Page, log: Log) -> No
     await page.reload()
     options = page.get_by_role("listbox", name="Sessions").get_by_role("option")
     await expect(options).to_have_count(2)
-    await page.get_by_label("damaged").check()
+    await page.get_by_role("checkbox", name="damaged").check()
     await expect(options).to_have_count(1)
     await expect(options).to_contain_text("$0.2500")
     await opened(page, fork)
@@ -201,3 +203,104 @@ async def test_hostile_texts_are_only_ever_text(page: Page, log: Log) -> None:
         assert not set("\x1b\x00\u202e\u202c\u2066") & set(text)
         for tag in ("main img", "main script", "main a[href^=javascript]"):
             await expect(page.locator(tag)).to_have_count(0)
+
+
+async def test_progress_is_shown_until_something_is_stored(page: Page, log: Log) -> None:
+    async with log.session(key="k") as session:
+        await opened(page, session.id)
+        await at(page, 1)
+        progress = page.locator(".progress")
+        saying = asyncio.create_task(say_again(session, f"40 % {HOSTILE}"))
+        await expect(progress).to_contain_text("40 % ⟨001B⟩[31m</script>")
+        saying.cancel()
+        await session.user_message("done")
+        await at(page, 2)
+        await expect(progress).to_be_hidden()
+
+
+async def say_again(session: Session, words: str) -> None:
+    """Who comes late hears nothing of what was said before."""
+    while True:
+        await session.progress(words)
+        await asyncio.sleep(0.05)
+
+
+async def test_a_session_is_called_stalled_until_it_goes_on(
+    page: Page, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert log.store is not None
+    monkeypatch.setattr(stream, "ALIVE", 1.0)
+    session = await left_running(log)
+    status = page.locator(".about .status")
+    await opened(page, session)
+    await expect(status).to_have_text("running")
+    row = await log.store.row(TENANT, session)
+    assert row is not None
+    assert await log.store.note_stalled(row, row.last_ts)
+    await expect(status).to_have_text("stalled")
+    await page.reload()
+    await expect(status).to_have_text("stalled")
+    await page.get_by_role("link", name="Flightlog").click()
+    await page.get_by_role("checkbox", name="stalled").check()
+    await expect(page.get_by_role("listbox").get_by_role("option")).to_contain_text("stalled")
+    await page.get_by_role("listbox").get_by_role("option").click()
+    await expect(status).to_have_text("stalled")
+    async with log.session(id=session):
+        await expect(status).to_have_text("running")
+
+
+async def test_a_session_is_exported_from_the_page(page: Page, log: Log) -> None:
+    session = await talk(log)
+    await opened(page, session)
+    async with page.expect_download() as download:
+        await page.get_by_role("link", name="Export").click()
+    file = await download.value
+    assert file.suggested_filename == f"{session}.jsonl"
+    lines = (await file.path()).read_bytes().splitlines()
+    assert lines == [event.body for event in await stored(log, session)]
+
+
+async def test_a_timeline_shows_turns_lanes_errors_and_what_became_of_the_process(
+    page: Page, log: Log
+) -> None:
+    session = await eventful(log)
+    await opened(page, session, 1)
+    rows = page.get_by_role("listbox", name="Events").get_by_role("option")
+    told = {event.seq: event.type for event in await stored(log, session)}
+    for seq, kind in told.items():
+        await expect(rows.nth(seq - 1)).to_contain_text(kind.replace("_", " "))
+    by_type = {kind: rows.nth(seq - 1) for seq, kind in told.items()}
+    await expect(by_type["session_resumed"].locator(".mark")).to_have_text("crash")
+    await expect(by_type["checkpoint"]).to_contain_text("half way")
+    await expect(by_type["compact"]).to_contain_text("is a summary now")
+    await expect(rows.locator(".error")).to_have_count(1)
+    await expect(rows.locator(".turn")).to_have_count(2)
+    results = rows.filter(has_text="tool result")
+    for at_once in await results.all():
+        await expect(at_once.locator(".took")).to_have_text(re.compile(r"^\d+ ms$"))
+    lanes = rows.filter(has_text="tool call").locator(".lane.here")
+    assert [await each.get_attribute("class") for each in await lanes.all()] == [
+        "lane s c0 here",
+        "lane s c1 here",
+    ]
+    for mark in ("turn", "error", "context", "crash"):
+        await expect(page.locator(f".marks .{mark}").first).to_be_attached()
+
+
+async def eventful(log: Log) -> str:
+    """Two tools at once, one of which fails; a checkpoint, a summary, and a process that died."""
+    model = Model(asks(("t1", "add", {"x": 1}), ("t2", "divide", {"x": 0})))
+    async with log.session() as session:
+        await session.user_message("do both")
+        request = {"model": "m", "messages": session.state.messages()}
+        await session.model_call(request, call=model)
+        add, divide = session.state.next.calls  # type: ignore[union-attr]
+        async with session.calling(add) as adding, session.calling(divide) as dividing:
+            dividing.error(ZeroDivisionError("division by zero"))
+            adding.result(2)
+        await session.checkpoint({}, label="half way")
+        await session.compact("both were done", keep_from=session.state.seq)
+        await session.user_message("go on")
+        async with log.session(id=session.id) as second:
+            await second.end("completed")
+        return session.id
