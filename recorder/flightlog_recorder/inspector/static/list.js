@@ -47,6 +47,7 @@ export class List {
     this.count = count;
     this.room.style.height = `${Math.min(count * this.row, TALLEST)}px`;
     this.rows.clear();
+    this.room.replaceChildren();
     this.draw();
   }
 
