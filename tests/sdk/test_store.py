@@ -11,6 +11,7 @@ import msgspec
 import pytest
 import redis.asyncio as redis
 
+from flightlog.cache import store as stores
 from flightlog.cache.catalog import Cursor, Filter, Row
 from flightlog.cache.floor import Floor, Floors, rebuilding
 from flightlog.cache.store import Store, StoreUnavailable
@@ -149,7 +150,19 @@ async def test_rows_are_found_by_key_and_by_its_beginning(store: Store) -> None:
     page = await store.rows(TENANT, Filter(key_prefix="nightly/"), limit=2)
     rest = await store.rows(TENANT, Filter(key_prefix="nightly/"), before=page.after, limit=2)
     assert [found.session for found in page.rows + rest.rows] == ["s2", "s1", "s0"]
-    assert rest.after is None
+    assert (rest.after, rest.partial) == (None, False)
+
+
+async def test_a_listing_by_a_key_that_too_many_have_says_that_it_is_not_all(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "_KEYS_SCANNED", 3)
+    for n in range(5):
+        await store.save_row(row(f"s{n}", n + 1, key=f"nightly/{n}", second=n))
+    page = await store.rows(TENANT, Filter(key_prefix="nightly/"))
+    assert ([found.session for found in page.rows], page.partial) == (["s2", "s1", "s0"], True)
+    assert not (await store.rows(TENANT, Filter(key_prefix="nightly/4"))).partial
+    assert not (await store.rows(TENANT)).partial
 
 
 async def test_a_listing_of_another_tenant_is_empty(store: Store) -> None:

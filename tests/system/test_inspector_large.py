@@ -9,6 +9,7 @@ import pytest
 from playwright.async_api import Page, Response, Route, expect
 
 from flightlog import Log
+from flightlog.cache import store
 from flightlog.cache.catalog import Row
 from flightlog.wire import subject as names
 from flightlog_projector.metrics import Metrics
@@ -52,8 +53,9 @@ def row(n: int) -> Row:
 
 
 async def test_a_catalog_of_many_sessions_is_asked_for_by_the_page_and_filtered_by_the_server(
-    page: Page, log: Log
+    page: Page, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(store, "_KEYS_SCANNED", MANY // 10)
     await fill(log, MANY)
     answers: list[Response] = []
     page.on("response", lambda heard: answers.append(heard) if "/api/" in heard.url else None)
@@ -70,11 +72,15 @@ async def test_a_catalog_of_many_sessions_is_asked_for_by_the_page_and_filtered_
         await expect(page.locator(".total")).to_have_text(f"{known + PAGE}+")
         assert await rows.count() < 60
     assert len([each for each in answers if "limit=" in each.url]) <= 6  # and what refreshed it
+    await page.get_by_label("Key begins with").fill("n")
+    too_many = page.get_by_text("More keys begin like that than are looked at")
+    await expect(too_many).to_be_visible()
     await page.get_by_label("Status").select_option("failed")
     await page.get_by_label("Label, as name=value").fill("team=team-3")
     await page.get_by_label("Key begins with").fill("nightly/0010")
     await expect(rows).to_have_count(1)
     await expect(rows).to_contain_text("nightly/001060")
+    await expect(too_many).to_be_hidden()
     assert await page.evaluate("document.querySelectorAll('*').length") < ELEMENTS
 
 

@@ -115,7 +115,8 @@ async def _ls(where: Target, wanted: Wanted, *, json: bool) -> None:
         rebuilding = await _rebuilding(log)
     if json:
         rows = [msgspec.structs.asdict(row) for row in page.rows]
-        show_json({"sessions": rows, "after": _place(page.after), "rebuilding": rebuilding})
+        about = {"after": _place(page.after), "partial": page.partial, "rebuilding": rebuilding}
+        show_json({"sessions": rows, **about})
         return
     _tell(page, wanted, rebuilding, tenant=where.tenant)
 
@@ -165,6 +166,8 @@ def _tell(page: Page, wanted: Wanted, rebuilding: list[str], *, tenant: str) -> 
         note(f"there are more: the same command with --after {_place(page.after)}")
     if rebuilding:
         note(f"the catalog is being rebuilt ({', '.join(rebuilding)}): sessions may be missing")
+    if page.partial:
+        note("more keys begin like that than are looked at: give more of it")
 
 
 def _is_narrow(wanted: Wanted) -> bool:

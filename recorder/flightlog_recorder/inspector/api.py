@@ -85,6 +85,7 @@ class Api:
                 "tenant": self._log.tenant,
                 "sessions": [_row(row) for row in page.rows],
                 "after": page.after and f"{page.after.activity}.{page.after.session}",
+                "partial": page.partial,
                 "rebuilding": building,
             }
         )

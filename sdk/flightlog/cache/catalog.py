@@ -145,10 +145,14 @@ class Cursor(Struct, frozen=True, order=True):
 
 
 class Page(Struct, frozen=True):
-    """Rows, newest activity first; `after` continues the listing, None at its end."""
+    """Rows, newest activity first; `after` continues the listing, None at its end.
+
+    `partial`: more keys begin as asked than are looked at, so other sessions may be newer.
+    """
 
     rows: list[Row]
     after: Cursor | None
+    partial: bool = False
 
 
 ANY = Filter()

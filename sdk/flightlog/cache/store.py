@@ -248,7 +248,7 @@ class Store:
     ) -> Page:
         """A page of rows, newest activity first, from the catalog alone: no log is read.
 
-        By key, at most 10,000 sessions are looked at.
+        By key, at most 10,000 sessions are looked at, and the page says so.
         """
         if wanted.key_ranges():
             return await self._rows_by_key(tenant, wanted, before, limit)
@@ -297,7 +297,8 @@ class Store:
         places = [(Cursor(catalog.activity(row), row.session), row) for row in ordered]
         below = [place for place in places if before is None or place[0] < before]
         after = below[limit - 1][0] if len(below) > limit else None
-        return Page([row for _, row in below[:limit]], after)
+        partial = len(members) >= _KEYS_SCANNED
+        return Page([row for _, row in below[:limit]], after, partial)
 
     async def _key_members(self, tenant: str, begun: bytes) -> list[bytes]:
         index, low, high = (

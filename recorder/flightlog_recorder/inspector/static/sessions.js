@@ -136,7 +136,8 @@ export class SessionsView {
     const narrow = Object.values(this.filter).some(Boolean);
     const none = narrow ? "No session is like that." : [`Tenant ${page.tenant} has no sessions yet: run an agent, and they appear here. `, h("br"), "Another tenant's are shown by flightlog --tenant NAME inspect."];
     const building = page.rebuilding.length ? "The catalog is being rebuilt: sessions may be missing." : "";
-    fill(this.note, this.rows.length ? building : none);
+    const many = page.partial ? "More keys begin like that than are looked at: type more of it." : "";
+    fill(this.note, this.rows.length ? [many, building].filter(Boolean).join(" ") : none);
   }
 
   async seen(last) {
