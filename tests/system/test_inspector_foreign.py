@@ -77,7 +77,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], int | None
     def told(access: Access, method: str, path: str, headers: Mapping[str, str]) -> Response | None:
         answer = refusal(access, method, path, headers)
         if path.startswith("/api/"):
-            found[method, path.rpartition("/")[2]] = answer and answer.status_code
+            found[method, path.rpartition("/")[2]] = answer.status_code if answer else None
         return answer
 
     monkeypatch.setattr(Access, "refusal", told)
