@@ -35,6 +35,13 @@ async def test_a_file_becomes_a_session_once_and_a_grown_one_names_it(
         assert len(await types(log, grown["session"])) == grown["events"]
 
 
+async def test_a_fork_says_that_its_file_repeats_tokens_of_another(servers: Servers) -> None:
+    ran = await flightlog(servers)("import", "codex", str(DATA / "fork.jsonl"))
+    assert "a fork of 0199-parent: tokens that the file repeats count in both" in ran.out
+    alone = await flightlog(servers)("import", "codex", str(DATA / "flat.jsonl"))
+    assert "a fork of" not in alone.out
+
+
 async def test_an_import_is_opened_and_continued_like_any_session(servers: Servers) -> None:
     ran = await flightlog(servers)("import", "codex", str(DATA / "rollback.jsonl"), "--json")
     session = ran.lines[0]["session"]

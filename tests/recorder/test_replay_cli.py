@@ -121,6 +121,55 @@ async def test_events_are_selected(
     assert [int(line.split()[0]) for line in plain.out.splitlines()] == seqs
 
 
+@pytest.mark.parametrize(
+    ("options", "seqs"),
+    [
+        (("--errors",), [15, 18, 34, 38]),
+        (("--errors", "--until", "20"), [15, 18]),
+        (("--errors", "--type", "model_response"), [38]),
+        (("--tool", "ls", "--type", "tool_result"), [8]),
+        (("--tool", "ls", "--tool", "rm"), [7, 8, 9, 15]),
+        (("--grep", "^lés", "--from", "4"), [4]),
+        (("--grep", "(nowhere|OVERLOADED)"), [38]),
+    ],
+)
+async def test_what_is_asked_for_together_must_all_be_true(
+    options: tuple[str, ...], seqs: list[int]
+) -> None:
+    ran = await on_file()("replay", "--file", GOLDEN, *options, "--json")
+    assert (ran.code, [event["seq"] for event in ran.lines]) == (0, seqs)
+
+
+async def test_a_text_that_changed_is_shown_line_by_line(tmp_path: Path) -> None:
+    text = "\n".join(f"line {n}" for n in range(60))
+    first = follow(None, type="checkpoint", payload={"label": "a", "data": text})
+    other = text.replace("line 30\n", "line thirty\n").replace("line 31\n", "")
+    said = {"label": "a", "data": other, "more": {"path": 1}}
+    second = follow(first, type="checkpoint", payload=said)
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(first.body + b"\n" + second.body + b"\n")
+    ran = await on_file()("replay", "--file", str(path), "--diff", "1..2")
+    delta = ran.out[ran.out.index("~ checkpoint.data") :].splitlines()
+    signs = [line.split() for line in delta if line.lstrip().startswith(("+", "-"))]
+    assert signs == [["-", "line", "30"], ["-", "line", "31"], ["+", "line", "thirty"]]
+    assert any("line 29" in line for line in delta)
+    assert not any(line.strip() == "line 3" for line in delta)
+    assert "~ checkpoint.seq: 1 -> 2" in ran.out
+    grown = await on_file()("replay", "--file", str(path), "--diff", "0..1")
+    assert "~ checkpoint: null -> {" in grown.out
+
+
+async def test_calls_that_only_read_are_no_effects(servers: Servers, log: Log) -> None:
+    async with log.session() as session:
+        await session.tool_call("look", {}, call_id="a", run=lambda: 1, effect="read")
+        await session.tool_call("mail", {}, call_id="b", run=lambda: 1, effect="write")
+        await session.tool_call("odd", {}, call_id="c", run=lambda: 1)
+    seen = (await flightlog(servers)("replay", session.id, "--until", "1", "--json")).json
+    assert seen["effects_after"]["tools"] == {"mail": 1, "odd": 1}
+    forked = (await flightlog(servers)("fork", session.id, "--at", "1", "--json")).json
+    assert forked["not_undone"] == {"mail": 1, "odd": 1}
+
+
 async def test_a_request_is_given_as_it_was_sent_with_its_proof(servers: Servers, log: Log) -> None:
     session = await talk(log)
     command = flightlog(servers)
@@ -224,6 +273,19 @@ async def test_a_copy_that_goes_on_otherwise_parts_where_it_does(
     ]
 
 
+async def test_a_fork_parts_from_its_source_where_it_was_made(servers: Servers, log: Log) -> None:
+    session = await talk(log)
+    made = await log.fork(session, at=6)
+    async with log.session(id=made) as fork:
+        await fork.user_message("another way")
+    command = flightlog(servers)
+    seen = (await command("replay", session, "--compare", made, "--json")).json
+    assert (seen["same"], seen["forked_at"]) == (6, 6)
+    again = await log.fork(made)
+    seen = (await command("replay", made, "--compare", again, "--json")).json
+    assert seen["same"] == seen["forked_at"] == (await log.state(made)).seq
+
+
 async def test_two_events_that_differ_in_one_field_say_which(servers: Servers, log: Log) -> None:
     sessions = [names.mint(), names.mint()]
     for session, content in zip(sessions, ("to be", "not to be"), strict=True):
@@ -243,6 +305,8 @@ async def test_two_events_that_differ_in_one_field_say_which(servers: Servers, l
         ("--errors",),
         ("--request", "24"),
         ("--compare", GOLDEN),
+        ("--from", "30"),
+        ("--check", "session"),
     ],
 )
 async def test_a_file_needs_no_server(options: tuple[str, ...]) -> None:

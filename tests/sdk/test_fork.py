@@ -170,6 +170,14 @@ async def test_the_same_key_gives_the_same_fork_and_never_another_one(log: Log) 
         assert opened.state.key == "mine"
 
 
+async def test_a_resume_keeps_the_id_and_a_fork_mints_one(log: Log) -> None:
+    source = await talk(log)
+    async with log.session(key="k") as resumed:
+        assert resumed.id == source
+    made = [await log.fork(source, at=3) for _ in range(3)]
+    assert len({source, *made}) == 4
+
+
 async def test_many_that_fork_under_one_key_get_one_fork(log: Log, nats_url: str) -> None:
     source = await talk(log)
     async with connect(nats=nats_url, tenant=TENANT) as other:

@@ -123,6 +123,8 @@ def _tell(path: Path, imported: Imported, taken: Taken) -> None:
     say(f"          session {taken.session}, {plural(taken.events, 'event')}{grown}")
     say(f"          {_account(report)}")
     say(f"          {_tokens(report)}")
+    if forked := imported.labels.get("forked_from"):
+        say(f"          a fork of {printable(forked)}: tokens that the file repeats count in both")
     for line in _remarks(report):
         say(f"          {line}")
 
