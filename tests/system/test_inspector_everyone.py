@@ -1,8 +1,9 @@
 """The inspector for everyone: by screen reader, by keys alone, light or dark, on a phone."""
 
 import re
+from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
@@ -64,7 +65,7 @@ async def waiting(log: Log) -> str:
         return session.id
 
 
-async def views(page: Page, ids: dict[str, str]) -> Any:
+async def views(page: Page, ids: dict[str, str]) -> AsyncGenerator[str]:
     """Every view, one after the other."""
     await page.reload()
     await expect(listed(page)).to_have_count(len(ids))
