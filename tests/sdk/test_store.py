@@ -453,6 +453,9 @@ async def test_a_clustered_redis_serves(make_redis: MakeRedis) -> None:
     floors = Floors(store, "FLIGHTLOG_0", replica="r1")
     assert await floors.claim()
     assert await floors.create(Floor("g", 1))
+    [primary] = await store.vitals()
+    assert (primary.policy, abs(primary.ahead) < 10) == ("noeviction", True)
+    assert await store.excess() == ["CONFIG", "DEL of any key"]
     await store.purge(TENANT, "s1", sequence=2)
     assert await listed(store) == []
     await store.close()
