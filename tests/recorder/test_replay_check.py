@@ -227,6 +227,24 @@ async def test_the_gate_stops_a_harness_whose_reducer_was_changed(
     assert (ran.code, "go with --check" in ran.err) == (2, True)
 
 
+@pytest.mark.timeout(60)  # every command is a process of its own
+async def test_nothing_passes_of_which_a_part_was_not_read(tmp_path: Path) -> None:
+    command, path = Command({}), tmp_path / "s.jsonl"
+    check = ("replay", "--file", str(path), "--check", "session")
+    lines = GOLDEN.read_bytes().splitlines(keepends=True)
+    blobs = b'{"v":1,"type":"blob","frame":"%s"}\n' % (b"A" * 700_000) * 3
+    path.write_bytes(blobs + b"".join(lines))
+    ran = await command(*check)
+    assert (ran.code, "39 events" in ran.out) == (0, True), ran.err
+    assert (await command(*check, "--until", "0")).code == 2
+    for damaged, read in ((blobs + b"".join(lines[1:]), 0), (b"".join(lines[:5] + lines[6:]), 5)):
+        path.write_bytes(damaged)
+        ran = await command(*check)
+        assert (ran.code, "ok" in ran.out, f"{read} events" in ran.out) == (1, False, True)
+        assert f"damaged after seq {read}" in ran.err
+        assert (await command(*check, "--json")).json["damage"]
+
+
 @pytest.fixture
 async def log(servers: Servers) -> AsyncIterator[Log]:
     async with connect(nats=servers.nats_url, tenant=TENANT) as log:

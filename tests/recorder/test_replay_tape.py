@@ -201,6 +201,25 @@ async def test_lines_that_are_no_events_stand_beside_them(tmp_path: Path) -> Non
     assert found.damage is None
 
 
+async def test_blobs_may_stand_anywhere_whatever_their_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events, path = chain(6), tmp_path / "s.jsonl"
+    aside = b'{"v":1,"type":"blob","data":"%s"}\n' % (b"A" * 900)
+    monkeypatch.setattr(exported, "BYTES", 1_000)
+    lines = [event.body + b"\n" for event in events]
+    for before in range(7):
+        path.write_bytes(b"".join([*lines[:before], aside * 20, *lines[before:]]))
+        found = await tape.opened(FileSource(path))
+        assert [event.seq async for event in found.events()] == [1, 2, 3, 4, 5, 6]
+        assert (await found.state(6)).state.seq == 6
+        assert (found.last, found.damage) == (6, None)
+    path.write_bytes(b"".join([*lines[:2], aside * 20, *lines[3:]]))
+    found = await tape.opened(FileSource(path))
+    assert [event.seq async for event in found.events()] == [1, 2]
+    assert "damaged after seq 2" in (found.damage or "")
+
+
 async def test_the_last_event_is_found_before_chunks_that_are_larger_than_a_window(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

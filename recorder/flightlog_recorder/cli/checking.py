@@ -49,20 +49,31 @@ async def run(where: Target, wanted: Wanted) -> Exit:
     _refuse(wanted)
     projection, against = load(wanted.projection), _against(wanted.against)
     found: list[Checked] = []
-    damaged = False
+    unread = 0
     with _recorder(wanted.record) as recorder:
         async for each in _tapes(where, wanted):
             events = each.events(until=wanted.until)
             checked = await check(
                 each.session, events, projection, against=against, recorder=recorder
             )
-            damaged = damaged or each.damage is not None
+            why = _unread(each, checked, wanted.until)
+            unread += why is not None
             found.append(checked)
-            _tell(each, checked, against, json=wanted.json)
+            _tell(checked, why, against, json=wanted.json)
     if len(found) != 1 and not wanted.json:
-        _conclude(found)
+        _conclude(found, unread)
     diverged = any(each.divergence is not None for each in found)
-    return Exit.PROBLEM if diverged or damaged else Exit.FINE
+    return Exit.PROBLEM if diverged or unread else Exit.FINE
+
+
+def _unread(tape: Tape, checked: Checked, until: int | None) -> str | None:
+    """Why not all was checked that should have been; nothing is ok of which a part was not read."""
+    if tape.damage is not None or checked.divergence is not None:
+        return tape.damage
+    last = tape.last if until is None else min(until, tape.last)
+    if checked.events >= last:
+        return None
+    return f"{number(checked.events)} of {plural(last, 'event')} could be read"
 
 
 def _against(text: str | None) -> AnyProjection | Recording | None:
@@ -108,19 +119,24 @@ async def _sessions(log: Log, wanted: Wanted) -> AsyncIterator[str]:
 
 
 def _tell(
-    each: Tape, checked: Checked, against: AnyProjection | Recording | None, *, json: bool
+    checked: Checked,
+    unread: str | None,
+    against: AnyProjection | Recording | None,
+    *,
+    json: bool,
 ) -> None:
     if json:
-        show_json_line(_document(each, checked))
+        show_json_line(_document(checked, unread))
         return
-    if each.damage is not None:
-        note(each.damage)
+    if unread is not None:
+        note(unread)
     divergence = checked.divergence
     if divergence is not None:
         _tell_divergence(checked.session, divergence)
         return
     same = f", {number(checked.compared)} compared" if against is not None else ""
-    say(("ok  ", "green"), checked.session, f"  {plural(checked.events, 'event')}{same}")
+    outcome = ("ok  ", "green") if unread is None else ("damaged  ", "bold red")
+    say(outcome, checked.session, f"  {plural(checked.events, 'event')}{same}")
 
 
 def _tell_divergence(session: str, divergence: Divergence) -> None:
@@ -129,20 +145,22 @@ def _tell_divergence(session: str, divergence: Divergence) -> None:
     replayed.show_lines(strip.payload_changes(divergence.changes, most=40), indent="    ")
 
 
-def _conclude(found: list[Checked]) -> None:
+def _conclude(found: list[Checked], unread: int) -> None:
     diverged = sum(1 for each in found if each.divergence is not None)
     events = sum(each.events for each in found)
     told = f"{plural(len(found), 'session')}, {plural(events, 'event')}"
-    say(f"{told}: {plural(diverged, 'diverges', 'diverge') if diverged else 'all the same'}")
+    wrong = [plural(diverged, "diverges", "diverge")] if diverged else []
+    wrong += [f"{number(unread)} damaged"] if unread else []
+    say(f"{told}: {', '.join(wrong) or 'all the same'}")
 
 
-def _document(each: Tape, checked: Checked) -> dict[str, Any]:
+def _document(checked: Checked, unread: str | None) -> dict[str, Any]:
     divergence = checked.divergence
     return {
         "session": checked.session,
         "events": checked.events,
         "compared": checked.compared,
-        "damage": each.damage,
+        "damage": unread,
         "divergence": None
         if divergence is None
         else {
@@ -158,5 +176,7 @@ def _refuse(wanted: Wanted) -> None:
     named = [wanted.session, wanted.key, wanted.file, wanted.every or None]
     if sum(each is not None for each in named) != 1:
         raise Usage("name one session, its --key, a --file, or --all")
+    if wanted.until == 0:
+        raise Usage("--check runs over events: --until names the last one, 1 or later")
     if wanted.record is not None and wanted.record.exists():
         raise Usage("--record names a file that is there already; a recording is never overwritten")

@@ -57,8 +57,9 @@ class FileSource:
         chain = Chain(self._session, head)
         with self._path.open("rb") as file:
             file.seek(head.sequence)
-            while found := self._batch(file, chain):
-                yield Stretch(found, chain.head)
+            while (found := self._batch(file, chain)) is not None:
+                if found:
+                    yield Stretch(found, chain.head)
                 await asyncio.sleep(0)  # a key must be able to stop a long search
         if chain.strays:
             seq = chain.head.seq
@@ -73,20 +74,21 @@ class FileSource:
         """The event's payload, blobs in place. Raises `BlobMissing` and `BlobCorrupt`."""
         return await self._holding.whole(event.raw)
 
-    def _batch(self, file: IO[bytes], chain: Chain) -> list[Event]:
+    def _batch(self, file: IO[bytes], chain: Chain) -> list[Event] | None:
+        """The next events, which may be none where blobs stand between them; None at the end."""
         found: list[Event] = []
         start = file.tell()
         while not chain.strays and len(found) < LINES and file.tell() - start < BYTES:
             line = file.readline(LONGEST)
             if not line:
-                break
+                return found or None
             if event := _offer(chain, line.rstrip(b"\r\n"), file.tell()):
                 found.append(event)
-        return found
+        return found if found or not chain.strays else None
 
 
 class _FileBlobs(Blobs):
-    """The blobs that stand behind the events."""
+    """The blobs that stand among the events, wherever they do."""
 
     def __init__(self, path: Path, session: str) -> None:  # no super(): there is no bus
         self.session, self._path = session, path
