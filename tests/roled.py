@@ -5,6 +5,7 @@ import re
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from flightlog import connect
 from flightlog.bus.nats_bus import connect_bare, create_streams
@@ -17,7 +18,7 @@ from flightlog_recorder.embedded import Server
 from tests.conftest import MakeNats
 
 PASSWORD = "a-password-of-the-tests"
-_VIOLATION = re.compile(r'(Publish|Subscription) Violation - User "([^"]*)", Subject "([^"]*)"')
+_VIOLATION = re.compile(r'/user:([^"]*)" - (Publish|Subscription) Violation - .*?Subject "([^"]*)"')
 _ASKED = re.compile(r'/user:([^"]*)" - <<- \[(PUB|HPUB|SUB) (\S+) ')
 
 
@@ -56,8 +57,14 @@ class Roled:
         for who, verb, subject in _ASKED.findall(said):
             if who == user:
                 (found.subscribed if verb == "SUB" else found.published).add(subject)
-        found.refused += [(verb, to) for verb, who, to in _VIOLATION.findall(said) if who == user]
+        found.refused += refusals(self.server.log, user)
         return found
+
+
+def refusals(log: Path, user: str) -> list[tuple[str, str]]:
+    """What the user was refused, as the server's log has it: Publish or Subscription, and where."""
+    said = log.read_text(errors="replace")
+    return [(verb, to) for who, verb, to in _VIOLATION.findall(said) if who == user]
 
 
 @dataclass

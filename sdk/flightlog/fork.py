@@ -21,6 +21,7 @@ from flightlog.errors import (
     KeyTaken,
     LogCorrupt,
     NoSuchSession,
+    NotPermitted,
     SessionPurged,
 )
 from flightlog.event import Event
@@ -130,7 +131,8 @@ async def _write(bus: Bus, tenant: str, entry: Entry, said: SessionForked, end: 
 
 async def _give_up(bus: Bus, tenant: str, entry: Entry) -> None:
     entries = [entry] if entry.subject else []
-    await seal.abandon(bus, tenant, entry.id, entries=entries, by=_BY, why=_GONE)
+    with contextlib.suppress(NotPermitted):  # the purge, which comes last, is the recorder's then
+        await seal.abandon(bus, tenant, entry.id, entries=entries, by=_BY, why=_GONE)
 
 
 async def _drafts(

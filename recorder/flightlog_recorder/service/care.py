@@ -55,9 +55,9 @@ class Care:
         self._metrics.chunks.inc(gone)
 
     async def _give_up(self, session: str) -> None:
-        """Abandon a base whose author is gone; one that is sealed stays."""
+        """Abandon a base whose author is gone, or finish that; one that is sealed stays."""
         base = await seal.look(self._bus, self.tenant, session)
-        if base.standing != "open" or await self._age(session) < self._base_age:
+        if not await self._is_due(session, base):
             return
         entries = await keys.held_by(self._bus, self.tenant, session)
         if await seal.abandon(
@@ -65,11 +65,25 @@ class Care:
         ):
             self._metrics.bases.inc()
 
+    async def _is_due(self, session: str, base: seal.Base) -> bool:
+        """Whether a base is old, or abandoned by who crashed or may not purge, and still there."""
+        match base.standing:
+            case "open":
+                return await self._age(session) >= self._base_age
+            case "abandoned":
+                stream, subject = self._bus.layout.stream_of(session), self._base_of(session)
+                first = await self._bus.after(stream, subject, 0)
+                return first is not None and first.sequence < base.sequence
+            case _:
+                return False
+
+    def _base_of(self, session: str) -> str:
+        return names.log_subject(self.tenant, session, "base", prefix=self._bus.layout.prefix)
+
     async def _age(self, session: str) -> timedelta:
         """How long ago the base's last message was stored, by the broker's clock."""
-        subject = names.log_subject(self.tenant, session, "base", prefix=self._bus.layout.prefix)
         stream = self._bus.layout.stream_of(session)
-        found = await stored_at(self._bus, stream, {"last_by_subj": subject})
+        found = await stored_at(self._bus, stream, {"last_by_subj": self._base_of(session)})
         return datetime.now(UTC) - found[1] if found else timedelta()
 
     async def _clear_inbox(self, session: str) -> None:
