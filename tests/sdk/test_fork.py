@@ -223,16 +223,22 @@ class Tree:
     def __init__(self, log: Log) -> None:
         self._log = log
         self._said: dict[str, list[str]] = {}
+        self._logs: dict[str, list[str]] = {}  # the digests as they were after its own last change
+
+    async def _changed(self, session_id: str) -> None:
+        self._logs[session_id] = [each.digest for each in await stored(self._log, session_id)]
 
     async def plant(self, key: str) -> None:
         async with self._log.session(key=key) as session:
             self._said[session.id] = []
+        await self._changed(session.id)
 
     async def say(self, which: int, text: str) -> None:
         session_id = list(self._said)[which % len(self._said)]
         async with self._log.session(id=session_id) as session:
             await session.user_message(text)
         self._said[session_id].append(text)
+        await self._changed(session_id)
 
     async def branch(self, which: int, share: float) -> None:
         session_id = list(self._said)[which % len(self._said)]
@@ -241,13 +247,25 @@ class Tree:
         made = await self._log.fork(session_id, at=at)
         kept = [each.payload["content"] for each in events[:at] if each.type == "user_message"]
         self._said[made] = kept
+        await self._changed(made)
 
     async def check(self) -> None:
         for session_id, said in self._said.items():
             events = await stored(self._log, session_id)
             assert chain_is_whole(events)
+            assert [each.digest for each in events] == self._logs[session_id]
+            context = (await self._log.state(session_id)).messages()
+            assert "".join(content_of(each) for each in context) == "".join(said)
             found = [each.payload["content"] for each in events if each.type == "user_message"]
             assert found == said
+
+
+def content_of(message: dict[str, object]) -> str:
+    content = message["content"]
+    if isinstance(content, str):
+        return content
+    assert isinstance(content, list)
+    return "".join(block["text"] for block in content)
 
 
 # Which session, and at which share of its events it is forked; None: something is said in it.
