@@ -15,10 +15,11 @@ from flightlog.bus.nats_bus import NatsBus
 from flightlog.bus.notices import Notices
 from flightlog.cache.floor import Floor, Floors
 from flightlog.cache.store import Store
-from flightlog_recorder.doctor import doctor
+from flightlog_recorder.doctor import doctor, nodes
 from flightlog_recorder.doctor.doctor import CHECKS
 from flightlog_recorder.doctor.finding import Finding
 from flightlog_recorder.doctor.gather import Place
+from flightlog_recorder.doctor.nodes import Node, Nodes
 from flightlog_recorder.embedded import Servers
 from tests.companions import projecting, seen_by
 from tests.conftest import MakeNats, MakeRedis
@@ -125,6 +126,30 @@ async def test_a_small_max_payload_is_wrong(make_nats: MakeNats, redis_url: str)
         found = await doctor.examine(Place(NatsAccess(url=server.url), redis=redis_url))
         [payload] = [each for each in found if each.check == "max_payload"]
         assert payload.grade == grade
+
+
+async def test_a_server_that_is_too_old_is_wrong(
+    servers: Servers, bus: NatsBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newer = (99, 0, 0)
+    monkeypatch.setattr("flightlog_recorder.doctor.nodes.MIN_SERVER", newer)
+    [found] = (await look(servers))["server versions"]
+    assert found.grade == "wrong"
+    assert "older than 99.0.0" in found.what
+    assert "99.0.0 or newer" in found.mend
+    monkeypatch.setattr("flightlog.wire.layout.MIN_SERVER", newer)
+    place = Place(NatsAccess(url=servers.nats_url))
+    [alone] = await doctor.examine(place)  # nothing else is asked of such a server
+    assert (alone.check, alone.grade) == ("server versions", "wrong")
+    assert ".".join(map(str, bus.server_version)) in alone.what
+
+
+def test_servers_of_two_versions_are_a_warning() -> None:
+    each = [
+        Node(name, version, 1 << 20, True) for name, version in (("a", "2.15.0"), ("b", "2.16"))
+    ]
+    found = [e for e in nodes.check(Nodes(each[0], each)) if e.check == nodes.VERSIONS]
+    assert [(e.grade, e.what) for e in found] == [("warning", "the servers run 2.15.0, 2.16")]
 
 
 async def test_a_server_without_jetstream_is_told_as_such(make_nats: MakeNats) -> None:

@@ -171,6 +171,17 @@ async def test_the_system_account_proves_sync_with_one_request_and_no_more(
     assert "refused to let us publish" in sync.what
 
 
+async def test_other_servers_cannot_vouch_for_these(make_nats: MakeNats) -> None:
+    ours, others = roles.start(make_nats, FLEET), roles.start(make_nats, FLEET)
+    await ours.make_streams()
+    me, stranger = (
+        NatsAccess(url=at.url(user)) for at, user in ((ours, "fleet-operator"), (others, "doctor"))
+    )
+    found = await doctor.examine(Place(me, stranger))
+    [sync] = [each for each in found if each.check == "sync_always"]
+    assert (sync.grade, "does not answer" in sync.what) == ("warning", True)
+
+
 async def test_a_user_of_the_system_account_that_may_do_anything_is_too_much(
     make_nats: MakeNats,
 ) -> None:

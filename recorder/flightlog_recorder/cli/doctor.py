@@ -40,8 +40,8 @@ def command(
     role: Annotated[
         str | None,
         typer.Option(
-            metavar="|".join(_ACCOUNT_ROLES),
-            help="What the credentials are meant to be.",
+            metavar="ROLE",
+            help=f"What the credentials are meant to be: {', '.join(_ACCOUNT_ROLES)}.",
             show_default="as their user's name says",
         ),
     ] = None,

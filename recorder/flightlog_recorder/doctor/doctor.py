@@ -67,7 +67,7 @@ def judge(facts: Facts, *, post: Post | None = None) -> list[Finding]:
 
 
 def _ahead(facts: Facts) -> Mapping[str, float]:
-    found = {f"NATS {node.name}": node.ahead for node in facts.nodes.told}
+    found = {f"NATS {node.name}": node.ahead for node in facts.nodes.told if node.ahead is not None}
     if not isinstance(facts.cached.vitals, Unproven):
         found |= {f"Redis {one.where}".strip(): one.ahead for one in facts.cached.vitals}
     return found

@@ -115,7 +115,9 @@ async def _whoami(bus: NatsBus) -> _Whoami:
         return _Whoami(node, Unproven(why, f"let them publish to {OWN_PERMISSIONS}"))
     server, user = told["server"], str(told["data"].get("user") or "")
     ahead = _ahead(server["time"], before)
-    node = Node(str(server["name"]), str(server["ver"]), bus.max_payload, ahead=ahead)
+    node = Node(
+        str(server["name"]), str(server["ver"]), bus.max_payload, ahead=ahead, id=server["id"]
+    )
     return _Whoami(node, rights.read(told), user)
 
 
@@ -162,8 +164,8 @@ async def _ask_servers(bus: NatsBus) -> list[Node]:
     before = clock.wall_ns()
 
     async def heard(message: Message) -> None:
-        varz = msgspec.json.decode(message.body)["data"]
-        found.append(nodes.read(varz, _ahead(varz["now"], before)))
+        if varz := msgspec.json.decode(message.body).get("data"):
+            found.append(nodes.read(varz, _ahead(varz["now"], before)))
 
     await bus.ask_all(SYSTEM_REQUEST, heard)
     return sorted(found, key=lambda node: node.name)

@@ -17,7 +17,8 @@ _SET_SYNC = "set `sync_interval: always` in its jetstream block, then restart it
 class Node(Struct, frozen=True):
     """One server. `sync_always` is None where it has no JetStream, or did not tell.
 
-    `peers` are the servers that it shares JetStream with; `ahead` is its clock less ours, seconds.
+    `peers` are the servers that it shares JetStream with. `ahead` is its clock less ours, seconds.
+    `id` is minted at each start.
     """
 
     name: str
@@ -25,7 +26,8 @@ class Node(Struct, frozen=True):
     max_payload: int
     sync_always: bool | None = None
     peers: tuple[str, ...] = ()
-    ahead: float = 0.0
+    ahead: float | None = None
+    id: str = ""
 
 
 def read(varz: Mapping[str, Any], ahead: float) -> Node:
@@ -39,6 +41,7 @@ def read(varz: Mapping[str, Any], ahead: float) -> Node:
         sync_always=bool(settings.get("sync_always")) if settings else None,
         peers=tuple(str(each["name"]) for each in meta.get("replicas") or []),
         ahead=ahead,
+        id=str(varz.get("server_id")),
     )
 
 
@@ -63,7 +66,10 @@ class Nodes(Struct, frozen=True):
         if isinstance(self.every, Unproven):
             return []
         peers = {peer for node in self.every for peer in node.peers}
-        return sorted((self.expected | peers) - {node.name for node in self.every})
+        names = (self.expected | peers) - {node.name for node in self.every}
+        if self.connected.id and self.connected.id not in {node.id for node in self.every}:
+            names |= {self.connected.name}  # else other servers would vouch for ours
+        return sorted(names)
 
 
 def check(nodes: Nodes) -> list[Finding]:

@@ -26,7 +26,15 @@ SILENT = 10.0  # seconds; replicas speak every second
 _NANOSECONDS = 1_000_000_000
 _TOLD = 160  # characters of a difference: two lists of subjects help nobody
 _BY_HAND = "--interactive"  # the whole of the settings in an editor
-_FOR_GOOD = ("storage", "retention", "max_consumers", "deny_purge", "persist_mode", "sealed")
+_FOR_GOOD = (
+    "storage",
+    "retention",
+    "max_consumers",
+    "deny_purge",
+    "persist_mode",
+    "sealed",
+    "mirror",
+)
 _FLAGS = {
     "max_msgs": "--max-msgs",
     "max_msg_size": "--max-msg-size",
@@ -131,7 +139,7 @@ def _short(row: str) -> str:
 
 def _edit(field: str, wanted: Config) -> str:
     """The command of the `nats` tool that sets a field as it must be."""
-    if field in _FOR_GOOD:
+    if field in _FOR_GOOD or (field == "deny_delete" and not wanted[field]):
         return f"it cannot be changed: drain and replace {EACH} (docs/operations.md, Scaling)"
     return f"nats stream edit {EACH} {_option(field, wanted)}"
 
