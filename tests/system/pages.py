@@ -15,6 +15,12 @@ NEEDS_BROWSER = [
     pytest.mark.timeout(90),  # a browser starts, beside other tests
 ]
 
+HOSTILE = (
+    "\x1b[31m</script><script>document.title='owned'</script>"
+    "<img src=x onerror=\"document.title='owned'\"><a href=javascript:alert(1)>x</a>"
+    "\u202etxt.exe\u202c\x00\u2066"
+)
+
 
 @asynccontextmanager
 async def watched(page: Page, address: str) -> AsyncGenerator[Page]:
@@ -54,3 +60,12 @@ async def at(page: Page, seq: int) -> None:
 async def settled(page: Page) -> None:
     """Wait until the event, the state and what changed are all there."""
     await expect(page.locator(".detail")).to_have_attribute("aria-busy", "false")
+
+
+async def is_only_text(page: Page) -> None:
+    """Nothing of `HOSTILE` has become an element, a title, or a character that moves others."""
+    assert (await page.title()).endswith("Flightlog")
+    text = await page.locator("body").inner_text()
+    assert not set("\x1b\x00\u202e\u202c\u2066") & set(text)
+    for tag in ("img", "script", "a[href^=javascript]"):
+        await expect(page.locator(f":is(main, dialog) {tag}")).to_have_count(0)
