@@ -1,5 +1,6 @@
 """A session as a file: its stored bodies, one a line, byte for byte, then its blobs' chunks."""
 
+from collections.abc import AsyncIterator
 from typing import IO, Literal
 
 import msgspec
@@ -17,11 +18,9 @@ from flightlog.errors import (
     SessionPurged,
 )
 from flightlog.event import Event
-from flightlog.wire import carry
+from flightlog.wire import carry, chunk
 from flightlog.wire.chunk import Blob
 from flightlog_recorder.inspect.follow import Following, Rewound
-
-_MARK = carry.MARK.encode()
 
 
 class ChunkLine(Struct, frozen=True, kw_only=True):
@@ -79,13 +78,21 @@ async def _write_blobs(blobs: Blobs, places: "_Places") -> list[str]:
     written, lacks = set[str](), list[str]()
     for blob in places.referred():
         try:
-            wanted = [*([blob.index] if blob.index else []), *await blobs.listed(blob)]
-            for digest in [each for each in wanted if each not in written]:
-                places.put(blobs.session, digest, await blobs.piece(digest))
-                written.add(digest)
+            async for digest, content in _parts(blobs, blob):
+                if digest not in written:
+                    places.put(blobs.session, digest, content)
+                    written.add(digest)
         except (BlobMissing, BlobCorrupt) as exc:
             lacks.append(str(exc))
     return lacks
+
+
+async def _parts(blobs: Blobs, blob: Blob) -> AsyncIterator[tuple[str, bytes]]:
+    """Every chunk of it, the index first. Raises at its end if they are not the blob."""
+    if blob.index is not None:
+        yield blob.index, await blobs.piece(blob.index)
+    async for part in blobs.parts(blob):
+        yield part
 
 
 async def _write(following: Following, places: "_Places", until: int | None) -> None:
@@ -115,12 +122,12 @@ class _Places:
     def write(self, event: Event) -> None:
         self._file.write(event.body + b"\n")
         self.count += 1
-        if _MARK in event.body:
+        if carry.is_marked(event.body):
             self._blobs += [(event.seq, blob) for blob in held.references(event.raw)]
 
     def referred(self) -> list[Blob]:
-        """What the events refer to, each once."""
-        return list({(blob.digest, blob.index): blob for _, blob in self._blobs}.values())
+        """What the events refer to, each once as they say it is."""
+        return list({chunk.content_of(blob): blob for _, blob in self._blobs}.values())
 
     def put(self, session: str, digest: str, content: bytes) -> None:
         """A chunk's line, as docs/wire.md describes it."""

@@ -51,8 +51,7 @@ class Checker:
         blobs, problems = Blobs(self._bus, self._tenant, session), list[Finding]()
         for each in [each for _, each in replayed.blobs.items()]:
             try:
-                async for _ in blobs.chunks(each.blob):
-                    pass
+                await blobs.prove(each.blob)
             except (BlobMissing, BlobCorrupt) as exc:
                 problems.append(Finding("blob", f"event {each.seq}: {exc}"))
         return problems

@@ -11,8 +11,6 @@ from flightlog.state import SessionState
 from flightlog.wire import carry
 from flightlog.wire.chunk import Blob
 
-_MARK = carry.MARK.encode()
-
 
 class Place(Struct, frozen=True):
     """The state after an event, and that event's place in the stream."""
@@ -22,7 +20,7 @@ class Place(Struct, frozen=True):
 
 
 class Referred(Struct, frozen=True):
-    """A blob, and the first event that refers to it."""
+    """A blob as references say it is, and the first event that has one."""
 
     seq: int
     blob: Blob
@@ -38,10 +36,11 @@ class Replayed(Struct, frozen=True):
 
 def referred(known: Names[Referred], event: Event) -> Names[Referred]:
     """With the blobs that the event refers to."""
-    if _MARK not in event.body:
+    if not carry.is_marked(event.body):
         return known
     for blob in held.references(event.raw):
-        known = known.add(f"{blob.digest}:{blob.index or ''}", Referred(event.seq, blob))
+        said = f"{blob.digest}:{blob.index or ''}:{blob.size}:{blob.kind}"
+        known = known.add(said, Referred(event.seq, blob))
     return known
 
 

@@ -9,6 +9,7 @@ from typing import BinaryIO
 
 from flightlog import clock
 from flightlog.blobs import zstd
+from flightlog.blobs.fit import Fit, misfit
 from flightlog.bus.answer import Acked, Conflict, Full, Oversized
 from flightlog.bus.patience import ANSWER_TIMEOUT, pause
 from flightlog.bus.protocol import Bus, Message, Outgoing
@@ -38,6 +39,7 @@ class Blobs:
         self.session = session
         self._bus, self._tenant, self._deadline = bus, tenant, deadline
         self._stored: set[str] = set()
+        self._taken: set[Blob] = set()
 
     @property
     def chunk_size(self) -> int:
@@ -127,31 +129,52 @@ class Blobs:
         return found.sequence if found else 0
 
     async def read(self, blob: Blob) -> bytes:
-        """The content, verified. Raises `BlobMissing` and `BlobCorrupt`."""
-        return b"".join([piece async for piece in self.chunks(blob)])
+        """The content, verified. Raises `BlobMissing`, and `BlobCorrupt`, also for another kind."""
+        content = b"".join([piece async for piece in self.chunks(blob)])
+        self._check(blob, misfit(blob, content))
+        return content
+
+    async def prove(self, blob: Blob) -> None:
+        """Raise as `read` does, in bounded memory; of JSON above 64 MiB the encoding is checked."""
+        fit = Fit(blob)
+        async for piece in self.chunks(blob):
+            fit.feed(piece)
+        self._check(blob, fit.why())
+
+    def _check(self, blob: Blob, why: str | None) -> None:
+        if why is not None:
+            raise BlobCorrupt(self.session, blob.digest, why)
 
     async def chunks(self, blob: Blob) -> AsyncIterator[bytes]:
         """Yield the content piece by piece, each verified before it is handed on.
 
         Whether all of it is the content is known at its end, and raised as `BlobCorrupt`.
         """
+        async for _, piece in self.parts(blob):
+            yield piece
+
+    async def parts(self, blob: Blob) -> AsyncIterator[tuple[str, bytes]]:
+        """Yield each chunk's digest and content, as `chunks` does."""
         whole, size = hashlib.sha256(), 0
-        async for piece in self._in_order(await self.listed(blob)):
+        async for digest, piece in self._in_order(await self.listed(blob)):
             whole.update(piece)
             size += len(piece)
             if size > blob.size:
                 break
-            yield piece
+            yield digest, piece
         if size != blob.size or whole.hexdigest() != blob.digest:
             why = f"its chunks give other content than its {blob.size} bytes"
             raise BlobCorrupt(self.session, blob.digest, why)
 
     async def take(self, blob: Blob, source: "Blobs") -> None:
-        """Store another session's blob here too, verified chunk by chunk."""
+        """Store another session's blob here too, verified chunk by chunk and as a whole."""
+        if (of := chunk.content_of(blob)) in self._taken:
+            return
         if blob.index is not None:
             await self._put(blob.index, await source.piece(blob.index))
-        for digest in await source.listed(blob):
-            await self._put(digest, await source.piece(digest))
+        async for digest, piece in source.parts(blob):
+            await self._put(digest, piece)
+        self._taken.add(of)
 
     async def listed(self, blob: Blob) -> list[str]:
         """The digests of the chunks that hold the content, in order."""
@@ -161,19 +184,20 @@ class Blobs:
             raise BlobCorrupt(self.session, blob.digest, f"chunk {blob.index} is no index")
         return listed
 
-    async def _in_order(self, digests: Iterable[str]) -> AsyncIterator[bytes]:
-        ahead = deque[asyncio.Task[bytes]]()
+    async def _in_order(self, digests: Iterable[str]) -> AsyncIterator[tuple[str, bytes]]:
+        ahead = deque[tuple[str, asyncio.Task[bytes]]]()
         try:
             for digest in digests:
                 if len(ahead) == AT_ONCE:
-                    yield await ahead.popleft()
-                ahead.append(asyncio.create_task(self.piece(digest)))
+                    yield await _first(ahead)
+                ahead.append((digest, asyncio.create_task(self.piece(digest))))
             while ahead:
-                yield await ahead.popleft()
+                yield await _first(ahead)
         finally:
-            for task in ahead:
+            tasks = [task for _, task in ahead]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*ahead, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def piece(self, digest: str) -> bytes:
         """A chunk's content; that it is not there, or damaged, is believed of the leader alone."""
@@ -198,6 +222,11 @@ class Blobs:
     def _subject(self, digest: str) -> str:
         prefix = self._bus.layout.prefix
         return names.blob_subject(self._tenant, self.session, digest, prefix=prefix)
+
+
+async def _first(ahead: deque[tuple[str, asyncio.Task[bytes]]]) -> tuple[str, bytes]:
+    digest, task = ahead.popleft()
+    return digest, await task
 
 
 def _check_size(size: int) -> None:

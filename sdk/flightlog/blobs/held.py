@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from flightlog.blobs.fit import misfit
 from flightlog.errors import BlobCorrupt, BlobMissing
 from flightlog.wire import carry, chunk, stand_in
 from flightlog.wire.chunk import Blob
@@ -27,23 +28,29 @@ class Held(Struct, frozen=True, eq=False):
 
     contents: dict[str, bytes] = {}
     damaged: dict[str, str] = {}
+    fitting: set[Blob] = set()  # references that were compared with their content
 
     def get(self, session: str, blob: Blob) -> bytes:
-        """A content. Raises `BlobMissing` or `BlobCorrupt`."""
+        """A content. Raises `BlobMissing`, or `BlobCorrupt`, also for one of another kind."""
         if (why := self.damaged.get(blob.digest)) is not None:
             raise BlobCorrupt(session, blob.digest, why)
         if (content := self.contents.get(blob.digest)) is None:
             raise BlobMissing(session, blob.digest)
+        if (reference := chunk.content_of(blob)) not in self.fitting:
+            if (why := misfit(blob, content)) is not None:
+                raise BlobCorrupt(session, blob.digest, why)
+            self.fitting.add(reference)
         return content
 
     def added(self, contents: dict[str, bytes]) -> "Held":
         """With these too."""
-        return Held({**self.contents, **contents}, self.damaged)
+        return Held({**self.contents, **contents}, self.damaged, self.fitting)
 
     def kept(self, digests: set[str]) -> "Held":
         """With these alone."""
         contents = {name: each for name, each in self.contents.items() if name in digests}
-        return Held(contents, {n: why for n, why in self.damaged.items() if n in digests})
+        damaged = {name: why for name, why in self.damaged.items() if name in digests}
+        return Held(contents, damaged, {each for each in self.fitting if each.digest in digests})
 
 
 NOTHING = Held()
@@ -131,7 +138,7 @@ def _filled_items(item: Any, content_of: ContentOf) -> list[Any]:
 def _listed(content: bytes) -> list[Any]:
     try:
         return _items(content)
-    except _UNREADABLE:  # of another author: shown as it is
+    except _UNREADABLE:  # no list, or a strict reader refuses it: of another author
         return [Raw(content)]
 
 
@@ -156,8 +163,15 @@ def shown(content: bytes, form: Form) -> str:
     """What was stood in for, as a provider takes it: a text, or JSON, that of blocks a list's."""
     if form == "t":
         return carry.shown_text(_text(content))
-    written = _encode(carry.shown(content)).decode()
+    written = _encode(_shown(content)).decode()
     return written[1:-1] if form == "b" else written
+
+
+def _shown(content: bytes) -> Any:
+    try:
+        return carry.shown(content)
+    except _UNREADABLE:  # JSON of another author, that a strict reader refuses
+        return carry.shown(carry.pack(carry.unpack(content)))
 
 
 def is_same(known: Raw, value: Raw) -> bool:

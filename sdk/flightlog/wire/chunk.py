@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 SIZE = 512 * 1024  # bytes of content in a chunk; its frame fits NATS' default message of 1 MiB
 LIMIT = 1 << 30  # bytes of one content
@@ -33,6 +34,11 @@ class Blob(Struct, frozen=True, omit_defaults=True):
         """What a person is shown in its place."""
         what = f" of {self.kind}" if self.kind != "bytes" else ""
         return f"[{_human(self.size)}{what}, sha256 {self.digest[:8]}…]"
+
+
+def content_of(blob: Blob) -> Blob:
+    """What the reference says of its content, without what stands before that."""
+    return replace(blob, head="")
 
 
 def _human(size: int) -> str:

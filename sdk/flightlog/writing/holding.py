@@ -15,7 +15,7 @@ from flightlog.errors import BlobCorrupt, BlobMissing
 from flightlog.event import Event
 from flightlog.messages.segment import Answer, Entry, Results, Said, Sent
 from flightlog.state import SessionState
-from flightlog.wire import carry
+from flightlog.wire import carry, chunk
 from flightlog.wire.chunk import Blob
 from flightlog.writing.draft import Draft
 
@@ -61,18 +61,24 @@ class Holding:
         if state.blobs is UNSET:
             return state
         known = NOTHING if state.held is UNSET else state.held
-        wanted = {blob.digest: blob for blob in needed(state)}
-        contents, damaged = known.kept(set(wanted)).contents, dict[str, str]()
+        wanted = dict[str, set[Blob]]()
+        for blob in needed(state):
+            wanted.setdefault(blob.digest, set()).add(chunk.content_of(blob))
+        had = known.kept(set(wanted)).contents
+        contents, damaged = dict(had), dict[str, str]()
 
-        async def read(blob: Blob) -> None:
-            try:
-                contents[blob.digest] = await self.blobs.read(blob)
-            except BlobMissing:
-                pass
-            except BlobCorrupt as exc:
-                damaged[blob.digest] = exc.why
+        async def read(digest: str) -> None:
+            for blob in wanted[digest]:  # one that is wrong spoils no other
+                try:
+                    contents[digest] = await self.blobs.read(blob)
+                except BlobMissing:
+                    pass
+                except BlobCorrupt as exc:
+                    damaged[digest] = exc.why
+            if digest in contents:
+                damaged.pop(digest, None)
 
-        await _few_at_once(read, [blob for name, blob in wanted.items() if name not in contents])
+        await _few_at_once(read, [digest for digest in wanted if digest not in had])
         return replace(state, held=Held(contents, damaged))
 
     async def whole(self, raw: Raw, known: Held = NOTHING) -> Raw:
@@ -82,9 +88,11 @@ class Holding:
             return raw
         contents = dict[str, bytes]()
         for blob in wanted:
-            content = known.contents.get(blob.digest)
-            contents[blob.digest] = content or await self.blobs.read(blob)
-        return held.whole(raw, lambda blob: contents[blob.digest])
+            if blob.digest not in contents:
+                content = known.contents.get(blob.digest)
+                contents[blob.digest] = content or await self.blobs.read(blob)
+        found = Held(contents)
+        return held.whole(raw, lambda blob: found.get(self.blobs.session, blob))
 
     async def unpacked(self, raw: Raw, known: Held = NOTHING) -> Any:
         """The value in the JSON, blobs in place."""
