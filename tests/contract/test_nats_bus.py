@@ -532,8 +532,10 @@ async def test_a_bus_that_goes_down_and_comes_back_on_the_same_data_serves_on(
     nats_server: Server, bus: NatsBus
 ) -> None:
     heard: asyncio.Queue[Message] = asyncio.Queue()
-    await bus.listen(OTHER, heard.put)
+    missed = asyncio.Event()
+    await bus.listen(OTHER, heard.put, missed=missed.set)
     await append(bus, b"a", expected=0)
+    assert not missed.is_set()
     nats_server.kill()
     began = time.monotonic()
     for count in (1, 3):
@@ -553,6 +555,8 @@ async def test_a_bus_that_goes_down_and_comes_back_on_the_same_data_serves_on(
     assert await bodies(bus) == [b"a", b"b"]
     await append(bus, b"c", expected=0, to=OTHER)
     assert (await heard.get()).body == b"c"
+    async with asyncio.timeout(5):
+        await missed.wait()
 
 
 async def test_what_failed_while_the_link_was_down_is_never_stored_later(
@@ -597,7 +601,8 @@ async def test_a_connection_that_the_server_closed_for_good_is_rebuilt_with_its_
     bus: NatsBus,
 ) -> None:
     heard: asyncio.Queue[Message] = asyncio.Queue()
-    await bus.listen(SUBJECT, heard.put)
+    missed = asyncio.Event()
+    await bus.listen(SUBJECT, heard.put, missed=missed.set)
     client = await bus.client()
     await client.publish(SUBJECT, b"x" * bus.max_payload, headers={"too": "much"})
 
@@ -608,6 +613,7 @@ async def test_a_connection_that_the_server_closed_for_good_is_rebuilt_with_its_
     assert await append(bus, b"a", expected=0) == Acked(STREAM, 1)
     assert (await heard.get()).body == b"a"
     assert await bus.client() is not client
+    assert missed.is_set()
 
 
 async def test_a_closed_bus_stays_closed_and_says_so(bus: NatsBus) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 
@@ -10,6 +11,7 @@ from flightlog.bus.protocol import Outgoing
 from flightlog.running import inbox, listener
 from flightlog.wire import subject as names
 from tests.handmade import follow
+from tests.network import Network
 from tests.scripted import TENANT, payloads, stored, types, until
 
 
@@ -46,18 +48,37 @@ async def endless_call(session: Session) -> "asyncio.Task[object]":
 async def test_an_item_whose_hint_was_lost_is_taken_by_the_next_look(
     log: Log, other: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert listener.POLL_SECONDS == 10.0
-    monkeypatch.setattr(listener, "POLL_SECONDS", 0.1)
+    monkeypatch.setattr(listener, "POLL_FIRST", 0.1)
     async with log.session() as s:
         await deafen(s)
         await other.say(s.id, "did you hear me?")
         assert await s.wait(5)
 
 
+async def test_an_item_that_came_while_the_connection_was_cut_is_taken_when_it_is_back(
+    nats_url: str, other: Log
+) -> None:
+    async with (
+        Network(nats_url, at=b"the cut", then="cut") as network,
+        connect(nats=network.url, tenant=TENANT) as log,
+        log.session() as s,
+    ):
+        await log.bus.say("test.here", b"the cut")
+        await network.struck.wait()
+        await other.say(s.id, "did you hear me?")
+        assert await s.wait(listener.POLL_FIRST - 2)
+
+
+def test_a_session_that_hears_nothing_looks_ever_less_often() -> None:
+    after = partial(listener.pause_after, missed=False)
+    assert list(map(after, [listener.POLL_FIRST, 20, 40, 80, 120])) == [20, 40, 80, 120, 120]
+    assert listener.pause_after(120, missed=True) == listener.POLL_FIRST == 10
+
+
 async def test_a_takeover_whose_hint_was_lost_stops_the_work_at_the_next_look(
     log: Log, other: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "POLL_SECONDS", 0.1)
+    monkeypatch.setattr(listener, "POLL_FIRST", 0.1)
     async with log.session(key="k") as old:
         running = await endless_call(old)
         await deafen(old)

@@ -64,6 +64,7 @@ class SimBus:
         """The link is back; old bytes may still be on their way."""
         self.cut = False
         self._arrived = 0.0
+        self.net.tell_of_silence(self)
 
     async def append(
         self, subject: str, messages: Sequence[Outgoing], *, expected: int, timeout: float
@@ -239,8 +240,10 @@ class SimBus:
         """No answer will come: the asker's own timer ends it."""
         self.net.loop.call_at(limit, _expire, done, context=self._context)
 
-    async def listen(self, subject: str, heard: Heard) -> Ear:
-        return Ear(self.net, self, subject, heard)
+    async def listen(
+        self, subject: str, heard: Heard, *, missed: Callable[[], None] = lambda: None
+    ) -> Ear:
+        return Ear(self.net, self, subject, heard, missed)
 
     async def say(self, subject: str, body: bytes) -> None:
         if not self.cut:

@@ -44,6 +44,11 @@ class Network:
                     continue
                 self.post(self.weather.travel(), ear.hear, Message(subject, 0, body))
 
+    def tell_of_silence(self, link: Link) -> None:
+        """Whoever listens on a link that was cut learns that he may have missed something."""
+        for ear in [each for ears in self.ears.values() for each in ears if each.link is link]:
+            ear.tell_of_silence()
+
     def change_leader(self) -> None:
         """What is proposed is stored by the next leader, or gone; nobody is told which."""
         for stream in self.broker.streams.values():
@@ -55,8 +60,11 @@ class Network:
 class Ear:
     """A core subscription: hints, in the listener's own process."""
 
-    def __init__(self, net: Network, link: Link, subject: str, heard: Heard) -> None:
+    def __init__(
+        self, net: Network, link: Link, subject: str, heard: Heard, missed: Callable[[], None]
+    ) -> None:
         self._net, self.link, self._subject, self._heard = net, link, subject, heard
+        self._missed = missed
         self._context = copy_context()  # the listener's own process
         self._tasks: dict[asyncio.Task[None], None] = {}
         net.ears.setdefault(subject, []).append(self)
@@ -64,6 +72,10 @@ class Ear:
     def hear(self, message: Message) -> None:
         """A message has arrived."""
         self._net.loop.call_soon(self._start, message, context=self._context)
+
+    def tell_of_silence(self) -> None:
+        """The link was cut, and is back."""
+        self._net.loop.call_soon(self._missed, context=self._context)
 
     def _start(self, message: Message) -> None:
         task = self._net.loop.create_task(self._hear(message), context=self._context)

@@ -30,6 +30,7 @@ _VIOLATION = re.compile(r'permissions violation for (publish|subscription) to "(
 _UNWELCOME = re.compile(r"authorization|authentication")
 
 Heard = Callable[[Message], Awaitable[None]]
+Missed = Callable[[], None]
 
 _log = logging.getLogger("flightlog.bus.protocol")
 
@@ -37,8 +38,8 @@ _log = logging.getLogger("flightlog.bus.protocol")
 class Listening:
     """A core subscription; it follows its link over reconnects and rebuilds."""
 
-    def __init__(self, link: "Link", subject: str, heard: Heard) -> None:
-        self._link, self.subject, self.heard = link, subject, heard
+    def __init__(self, link: "Link", subject: str, heard: Heard, missed: Missed) -> None:
+        self._link, self.subject, self.heard, self.missed = link, subject, heard, missed
         self.subscription: Subscription | None = None
 
     async def close(self) -> None:
@@ -98,19 +99,23 @@ class Link:
         self._client = client
         for each in list(self.listening):
             await self._subscribe(client, each)
+            each.missed()
 
     async def _connect(self, client: Client) -> None:
         async def lost() -> None:
             client.drop_transport()
             client.give_up_requests(nats.errors.ConnectionReconnectingError())
 
+        async def back() -> None:
+            for each in list(self.listening):
+                each.missed()
+
         async def erred(exc: Exception) -> None:
             self._on_error(client, exc)
 
+        called: dict[str, Any] = {"disconnected_cb": lost, "closed_cb": lost}
         try:
-            await client.connect(
-                error_cb=erred, disconnected_cb=lost, closed_cb=lost, **self._options
-            )
+            await client.connect(error_cb=erred, reconnected_cb=back, **called, **self._options)
         except (nats.errors.Error, OSError, ValueError) as exc:
             self._last_error = self._last_error or exc
             raise
@@ -215,9 +220,14 @@ class Link:
         except (nats.errors.Error, OSError, TimeoutError) as exc:
             raise self._failure(subject, exc) from exc
 
-    async def listen(self, subject: str, heard: Heard) -> Listening:
-        """Call `heard` for each core message on `subject`; raises `NotPermitted`."""
-        listening = Listening(self, subject, heard)
+    async def listen(
+        self, subject: str, heard: Heard, *, missed: Missed = lambda: None
+    ) -> Listening:
+        """Call `heard` for each core message on `subject`; raises `NotPermitted`.
+
+        `missed` is called when the link is up again: what was said meanwhile was not heard.
+        """
+        listening = Listening(self, subject, heard, missed)
         self._denied.discard(("subscription", subject.lower()))
         await self._subscribe(await self.client(), listening)
         if ("subscription", subject.lower()) in self._denied:

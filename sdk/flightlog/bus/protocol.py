@@ -31,6 +31,9 @@ class Page(Struct, frozen=True):
     more: bool
 
 
+Heard = Callable[[Message], Awaitable[None]]
+
+
 class Listening(Protocol):
     """A core subscription that survives reconnects."""
 
@@ -77,8 +80,13 @@ class Bus(Protocol):
         """Delete a subject's messages below a stream sequence, for good; returns how many."""
         ...
 
-    async def listen(self, subject: str, heard: Callable[[Message], Awaitable[None]]) -> Listening:
-        """Call `heard` for each core message on `subject`; hints, at most once."""
+    async def listen(
+        self, subject: str, heard: Heard, *, missed: Callable[[], None] = ...
+    ) -> Listening:
+        """Call `heard` for each core message on `subject`; hints, at most once.
+
+        `missed` is called when a lost connection is back: hints may have passed meanwhile.
+        """
         ...
 
     async def say(self, subject: str, body: bytes) -> None:

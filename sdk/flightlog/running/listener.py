@@ -18,7 +18,8 @@ from flightlog.wire import subject as names
 from flightlog.wire.layout import INBOX_STREAM
 
 LOOK_SECONDS = 5.0  # how long a hint is followed: it comes before its message can be read
-POLL_SECONDS = 10.0  # between looks without a hint, as hints get lost with a connection
+POLL_FIRST = 10.0  # seconds to a look without a hint, as hints get lost; doubled each time
+POLL_MOST = 120.0  # seconds: 10,000 idle sessions then ask 170 times a second, not 2,000
 _PAUSE_FIRST, _PAUSE_MOST = 0.005, 0.5  # seconds between looks, doubled each time
 
 
@@ -30,14 +31,16 @@ class Listener:
         self._listening: list[Listening] = []
         self._taking = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._doubt = asyncio.Event()
 
     async def start(self) -> None:
         """Listen; nothing is taken yet."""
         session, prefix = self._journal.session, self._bus.layout.prefix
         items = names.inbox_subject(self._tenant, session, "*", prefix=prefix)
         live = names.log_subject(self._tenant, session, "live", prefix=prefix)
-        self._listening.append(await self._bus.listen(items, self._heard_item))
-        self._listening.append(await self._bus.listen(live, self._heard_append))
+        missed = self._doubt.set
+        self._listening.append(await self._bus.listen(items, self._heard_item, missed=missed))
+        self._listening.append(await self._bus.listen(live, self._heard_append, missed=missed))
         self._go(self._poll())
 
     async def close(self) -> None:
@@ -72,8 +75,14 @@ class Listener:
             self.check_takeover()
 
     async def _poll(self) -> None:
+        """Look at once when the connection is back, then ever less often."""
+        pause = POLL_FIRST
         while self._journal.stopped is None:
-            await asyncio.sleep(POLL_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._doubt.wait()
+            pause = pause_after(pause, missed=self._doubt.is_set())
+            self._doubt.clear()
             await _quietly(self._take())
             await _quietly(self._overtaken())
 
@@ -142,6 +151,11 @@ class Listener:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # whoever waited has it; a hint's trouble is met again by an append
+
+
+def pause_after(pause: float, *, missed: bool) -> float:
+    """Seconds to the next look without a hint; short again where hints may have been missed."""
+    return POLL_FIRST if missed else min(2 * pause, POLL_MOST)
 
 
 async def _quietly(work: Coroutine[Any, Any, object]) -> None:
