@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import redis
 from msgspec import Raw
+from msgspec.structs import replace
 
 from flightlog import (
     AwaitUser,
@@ -299,9 +300,9 @@ A_PAGE = Folded(
 
 def test_a_log_may_be_as_long_as_it_likes_while_its_pages_keep_coming() -> None:
     async def read(pages: int, seconds: float, passed: Passed[SessionState]) -> None:
-        for _ in range(pages):
+        for page in range(pages):
             await asyncio.sleep(seconds)  # on a loop whose time is virtual
-            await passed(A_PAGE)
+            await passed(replace(A_PAGE, head=Head(seq=page)))
 
     async def opened(pages: int, seconds: float) -> tuple[None, float]:
         work = functools.partial(read, pages, seconds)
@@ -314,6 +315,18 @@ def test_a_log_may_be_as_long_as_it_likes_while_its_pages_keep_coming() -> None:
         assert left - loop.time() == 27  # a short log changes nothing
         with pytest.raises(BusUnavailable):
             loop.run_until_complete(opened(100, 31))
+
+
+def test_a_page_that_is_read_again_and_again_leaves_no_more_time() -> None:
+    async def read(passed: Passed[SessionState]) -> None:
+        await passed(A_PAGE)
+        await asyncio.sleep(ANSWER_TIMEOUT - 1)
+        raise BusUnavailable("a stream", "its second page never comes")
+
+    with contextlib.closing(VirtualLoop()) as loop:
+        with pytest.raises(BusUnavailable, match="second page"):
+            loop.run_until_complete(opening.page_by_page(read, until=loop.time() + 30))
+        assert loop.time() == 30
 
 
 async def test_resumed_names_what_was_in_flight_and_the_snapshot_that_was_used(

@@ -33,7 +33,7 @@ BENIGN = (CallRefused, NeedsDecision, EffectFailed, TimeoutError)  # a harness g
 _ON_LIVE: tuple[OnLive, ...] = ("takeover",) * 9 + ("refuse",)
 # Seconds over the deadline: an answer and a read that are being waited for, and one more answer for
 # each of two readings whose page came just in time.
-_OPENING_SLACK = 11.0 + 2 * ANSWER_TIMEOUT
+_OPENING_SLACK = 11.0
 
 
 @tool(on_resume="rerun", effect="read")

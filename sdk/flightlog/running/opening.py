@@ -90,14 +90,16 @@ async def patiently(work: Callable[[], Awaitable[T]], *, until: float) -> T:
 async def page_by_page(
     work: Callable[[Passed[SessionState]], Awaitable[T]], *, until: float
 ) -> tuple[T, float]:
-    """The same for what reads a log: a page that comes leaves time for one more answer.
+    """The same for what reads a log: a page leaves time for one more answer, the first time only.
 
     With the time until when what follows may take: that for an answer at least.
     """
-    limit = asyncio.timeout_at(until)
+    limit, furthest = asyncio.timeout_at(until), -1
 
-    async def passed(_: Folded[SessionState]) -> None:
-        if not limit.expired():  # a page may come when it is just too late
+    async def passed(folded: Folded[SessionState]) -> None:
+        nonlocal furthest
+        if folded.seq > furthest and not limit.expired():  # it may come when it is just too late
+            furthest = folded.seq
             limit.reschedule(_answered_by(until))
 
     found = await _again(functools.partial(work, passed), limit)
