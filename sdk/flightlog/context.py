@@ -2,11 +2,13 @@
 
 Let D be the lines of the context as it stands at event `upto`, written by the rules that `view`
 names, and M the messages of the request, redacted, without their cache marks. `edits` makes M of D:
-`[start, count]` copies lines of D, `[-1, count]` takes the next ones from `rest`; no edits at all
-mean that M is D. `marks` are `[message, block, value]`: that block's last key is `cache_control`.
+`[start, count]` copies lines of D, `[-1, count]` takes the next ones from `rest`, `[-2, count]` the
+next ones that `patches` make of lines of D; no edits at all mean that M is D. `marks` are
+`[message, block, value]`: that block's last key is `cache_control`.
 Events `model_messages` before it hold what has no room in a request: D ends with their messages.
-`params`, `unset` and `order` (of all top-level keys) say how the other fields differ from those of
-the last main request; `$lead` in them is a list of messages that the request begins with, before M.
+`params`, `param_patches` (of values that are known), `unset` and `order` (of all top-level keys)
+say how the other fields differ from those of the last main request; `$lead` in them is a list of
+messages that the request begins with, before M.
 `digest` is the hex SHA-256 of the whole request as compact JSON.
 """
 
@@ -21,8 +23,9 @@ from msgspec import UNSET, Raw
 
 from flightlog.blobs import held
 from flightlog.errors import FlightlogError, InvalidValue
-from flightlog.messages import providers
-from flightlog.messages.edit import Edit
+from flightlog.messages import params, patch, providers
+from flightlog.messages.edit import PATCHED, REST, Edit
+from flightlog.messages.patch import Patch
 from flightlog.messages.provider import Provider
 from flightlog.state import SessionState
 from flightlog.wire import carry
@@ -31,6 +34,8 @@ from flightlog.wire.payload import Context, ModelMessages, ModelRequest, Purpose
 
 CACHE_MARK = "cache_control"
 LEAD = "$lead"  # the system messages that a request of some providers begins with, among `params`
+
+_NOWHERE = -3
 
 Mark = tuple[int, int, Raw]  # index of the message, of its block, the mark
 
@@ -65,26 +70,30 @@ def refer(
         raise InvalidValue("request", "its keys must be text")
     provider = state.provider if provider is None else provider
     form = providers.get(provider)
-    model, messages, params = _split(request, form, redact)
-    walk = _Walk(state.referable(form), redact, is_context=state.ahead is UNSET)
+    model, messages, fields = _split(request, form, redact)
+    walk = _Walk(state, form, redact)
     whole = walk.through(messages)
     order = tuple(request)
     context = Context(
         upto=state.seq,
-        digest=_digest(_body(order, model, whole, params)),
+        digest=_digest(_body(order, model, whole, fields)),
         edits=walk.edits(),
         view=form.VIEW,
         marks=walk.marks,
     )
+    new = {name: raw for name, raw in fields.items() if not _is_known(state, name, raw)}
+    patches = _param_patches(state, new)
     return ModelRequest(
         provider=provider,
         purpose=purpose,
         model=model,
-        params={name: raw for name, raw in params.items() if not _is_known(state, name, raw)},
-        unset=[name for name in state.params if name not in params],
+        params={name: raw for name, raw in new.items() if name not in patches},
+        param_patches=patches,
+        unset=[name for name in state.params if name not in fields],
         order=None if order == state.order else list(order),
         context=context,
         rest=walk.rest,
+        patches=walk.patches,
     )
 
 
@@ -118,12 +127,12 @@ def rebuild(state: SessionState, payload: ModelRequest) -> dict[str, Any]:
     if (form := providers.of_view(context.view)) is None:
         raise CannotRebuild(state.session_id, f"its rules are not known here: {context.view}")
     known = {name: raw for name, raw in state.params.items() if name not in payload.unset}
-    kept = {name: state.whole(raw) for name, raw in known.items()}
+    fields = {name: state.whole(raw) for name, raw in known.items()} | payload.params
     order = state.order if payload.order is None else tuple(payload.order)
     try:
-        sent = _followed(state.referable(form), context.edits, payload.rest)
-        whole = _messages(sent, context.marks)
-        body = _body(order, payload.model, whole, {**kept, **payload.params})
+        fields |= params.patched(payload.param_patches, state.known)
+        whole = _messages(_followed(state, form, payload, context), context.marks)
+        body = _body(order, payload.model, whole, fields)
     except (LookupError, TypeError, ValueError) as exc:
         raise CannotRebuild(state.session_id, "its edits do not fit the log") from exc
     if _digest(body) != context.digest:
@@ -137,6 +146,16 @@ def _is_known(state: SessionState, name: str, value: Raw) -> bool:
     return known is not None and held.is_same(known, value)
 
 
+def _param_patches(state: SessionState, fields: Mapping[str, Raw]) -> dict[str, Patch]:
+    """What can be told of known values; not of those of which something lies in blobs."""
+    found = dict[str, Patch]()
+    for name, raw in fields.items():
+        known = [None if held.references(each) else each for each in state.known(name)]
+        if (made := patch.best(known, raw)) is not None:
+            found[name] = made
+    return found
+
+
 def _split(
     request: Mapping[str, Any], form: Provider, redact: Redact | None
 ) -> tuple[str | None, Sequence[Any] | None, dict[str, Raw]]:
@@ -146,16 +165,16 @@ def _split(
     listed = messages if isinstance(messages, list | tuple) else None
     apart = {"model"} if named is not None else set[str]()
     apart |= {"messages"} if listed is not None else set()
-    params = {
+    fields = {
         name: carry.pack(value, where=f"request.{name}", redact=redact)
         for name, value in request.items()
         if name not in apart
     }
     lead = _lead(listed or (), form)
     if listed is not None and lead:
-        params[LEAD] = carry.pack(listed[:lead], where="request.messages", redact=redact)
+        fields[LEAD] = carry.pack(listed[:lead], where="request.messages", redact=redact)
         listed = listed[lead:]
-    return redact(named) if redact and named is not None else named, listed, params
+    return redact(named) if redact and named is not None else named, listed, fields
 
 
 def _lead(messages: Sequence[Any], form: Provider) -> int:
@@ -168,8 +187,10 @@ def _lead(messages: Sequence[Any], form: Provider) -> int:
 class _Walk:
     """Goes through a request's messages and finds each in the context, or keeps it as rest."""
 
-    def __init__(self, lines: Sequence[bytes], redact: Redact | None, *, is_context: bool) -> None:
-        self._lines, self._redact, self._is_context = lines, redact, is_context
+    def __init__(self, state: SessionState, form: Provider, redact: Redact | None) -> None:
+        self._folded = state.referable(form)
+        self._lines = [state.made_whole(line) for line in self._folded]
+        self._redact, self._is_context = redact, state.ahead is UNSET
         self._due = 0
         self._places: dict[bytes, list[int]] = {}
         self._spans: list[Edit] = []
@@ -177,6 +198,7 @@ class _Walk:
         self.sent: list[bytes] = []
         self.marks: list[Mark] = []
         self.rest: list[Raw] = []
+        self.patches: list[Patch] = []
 
     def through(self, messages: Sequence[Any] | None) -> bytes:
         """Take all of them, and return them as JSON."""
@@ -201,7 +223,16 @@ class _Walk:
             place = self._nearest(line)
         at = len(self.sent)
         self.marks += [(at, block, carry.pack(mark, redact=self._redact)) for block, mark in marks]
+        if place < 0 and (made := self._patch(line)) is not None:
+            self.patches.append(made)
+            place = PATCHED
         self._found(place, line)
+
+    def _patch(self, line: bytes) -> Patch | None:
+        """The message as a patch of the one that is due, if all of that is in the event's log."""
+        if self._due >= len(self._lines) or self._lines[self._due] != self._folded[self._due]:
+            return None
+        return patch.of(self._due, self._lines[self._due], line)
 
     def edits(self) -> list[Edit]:
         """The spans; none when the messages are the context itself, or there are none."""
@@ -216,21 +247,21 @@ class _Walk:
         return _unmarked(bytes(carry.pack(message, where=where, redact=redact)))
 
     def _nearest(self, line: bytes) -> int:
-        """The place of an equal line: the next one from where we are, else the first, else -1."""
+        """The place of an equal line: the next one from where we are, else the first, else none."""
         if not self._places:
             for at, known in enumerate(self._lines):
                 self._places.setdefault(known, []).append(at)
         places = self._places.get(line)
-        return places[bisect_left(places, self._due) % len(places)] if places else -1
+        return places[bisect_left(places, self._due) % len(places)] if places else REST
 
     def _found(self, place: int, line: bytes) -> None:
         self.sent.append(line)
-        start, count = self._spans[-1] if self._spans else (-2, 0)
-        if place < 0:
+        start, count = self._spans[-1] if self._spans else (_NOWHERE, 0)
+        if place == REST:
             self.rest.append(Raw(line))
         else:
-            self._due = place + 1
-        if place == (start if start == -1 else start + count):
+            self._due = place + 1 if place >= 0 else self._due + 1
+        if place == (start if start < 0 else start + count):
             self._spans[-1] = (start, count + 1)
         else:
             self._spans.append((place, 1))
@@ -279,23 +310,30 @@ def _joined(lines: Sequence[bytes]) -> bytes:
     return b"[" + b",".join(lines) + b"]"
 
 
-def _followed(lines: Sequence[bytes], edits: Sequence[Edit], rest: Sequence[Raw]) -> list[bytes]:
-    if not edits:
-        return list(lines)
-    sent, stored = list[bytes](), iter([_encode(_decode(message)) for message in rest])
-    for start, count in edits:
-        sent += lines[start : start + count] if start >= 0 else islice(stored, count)
+def _followed(
+    state: SessionState, form: Provider, payload: ModelRequest, context: Context
+) -> list[bytes]:
+    lines = [state.made_whole(line) for line in state.referable(form)]
+    if not context.edits:
+        return lines
+    sent, stored = list[bytes](), iter([_encode(_decode(message)) for message in payload.rest])
+    made = iter([patch.applied(each, lines[each[0]]) for each in payload.patches])
+    for start, count in context.edits:
+        if start >= 0:
+            sent += lines[start : start + count]
+        else:
+            sent += islice(made if start == PATCHED else stored, count)
     return sent
 
 
 def _body(
-    order: Sequence[str], model: str | None, messages: bytes, params: Mapping[str, Raw]
+    order: Sequence[str], model: str | None, messages: bytes, fields: Mapping[str, Raw]
 ) -> list[bytes]:
     """The request as JSON, in parts; what only `order` names is the model or the messages."""
     parts = list[bytes]()
-    apart = {"model": _encode(model), "messages": _led(params.get(LEAD), messages)}
+    apart = {"model": _encode(model), "messages": _led(fields.get(LEAD), messages)}
     for name in order:
-        value = bytes(params[name]) if name in params else apart[name]
+        value = bytes(fields[name]) if name in fields else apart[name]
         parts += [b"," if parts else b"{", _encode(name), b":", value]
     return [*(parts or [b"{"]), b"}"]
 

@@ -12,7 +12,8 @@ from flightlog.blobs import held
 from flightlog.blobs.held import Held
 from flightlog.calls import Calls, CallState
 from flightlog.lineage import Lineage
-from flightlog.messages import edit, providers, values, view
+from flightlog.messages import edit, params, providers, values, view
+from flightlog.messages.params import Earlier
 from flightlog.messages.provider import Provider
 from flightlog.messages.segment import Entries, Sent
 from flightlog.names import Names
@@ -65,7 +66,8 @@ class SessionState(Struct, frozen=True, kw_only=True):
     request sent: its response goes there. `params` and `order` are the last main request's fields,
     `of_provider` its provider, unset until one is not the default. `blobs` is set once an event
     refers to any; `held` are the contents that this process has at hand, in no snapshot; `ahead`
-    the messages that events hold for the next request, while there are any.
+    the messages that events hold for the next request, while there are any; `earlier` are values
+    that fields of requests had before, for those that come back or differ little.
     """
 
     session_id: str | None = None
@@ -107,6 +109,7 @@ class SessionState(Struct, frozen=True, kw_only=True):
     blobs: bool | UnsetType = UNSET
     held: Held | UnsetType = UNSET
     ahead: tuple[Sent, ...] | UnsetType = UNSET
+    earlier: Earlier | UnsetType = UNSET
 
     @property
     def next(self) -> Step:
@@ -144,17 +147,28 @@ class SessionState(Struct, frozen=True, kw_only=True):
 
     def lines(self, form: Provider) -> list[bytes]:
         """The messages, each as compact JSON, what lies in blobs in its place."""
-        return [stand_in.made_whole(line, self._text) for line in view.lines(self.entries, form)]
+        return [self.made_whole(line) for line in view.lines(self.entries, form)]
 
     def referable(self, form: Provider) -> list[bytes]:
-        """The lines that a request may refer to: the messages, and those that wait for it."""
+        """The lines that a request may refer to: the messages, and those that wait for it.
+
+        What lies in blobs is not in its place.
+        """
         if self.ahead is UNSET:
-            return self.lines(form)
+            return view.lines(self.entries, form)
         entries = edit.with_ahead(self.entries, self.ahead, seq=self.seq, provider=form)
-        return [stand_in.made_whole(line, self._text) for line in view.lines(entries, form)]
+        return view.lines(entries, form)
+
+    def made_whole(self, line: bytes) -> bytes:
+        """A line with what lies in blobs in its place; without any, the same object."""
+        return stand_in.made_whole(line, self._text)
+
+    def known(self, param: str) -> list[Raw]:
+        """The values of a request's field that are known, the last main request's first."""
+        return params.known(self.params, self.earlier, param)
 
     def _told(self, line: bytes) -> Any:
-        return carry.unpack(stand_in.made_whole(line, self._text))
+        return carry.unpack(self.made_whole(line))
 
     def whole(self, raw: Raw) -> Raw:
         """JSON of the state's with its blobs in place; as it is where none were fetched."""

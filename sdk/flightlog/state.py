@@ -13,7 +13,7 @@ from flightlog import usage as tokens
 from flightlog.blobs import held
 from flightlog.calls import Calls, CallState
 from flightlog.event import Event
-from flightlog.messages import edit, providers, view
+from flightlog.messages import edit, params, providers, view
 from flightlog.messages.provider import Reply
 from flightlog.messages.segment import Answer, Entries, Results, Said, Sent, Slot
 from flightlog.session_state import ENDED, Mark, SessionState
@@ -174,19 +174,22 @@ def _ahead(state: SessionState) -> tuple[Sent, ...]:
 
 
 def _model_request(state: SessionState, event: Event, asked: payloads.ModelRequest) -> Changes:
+    given = {**asked.params, **params.patched(asked.param_patches, state.known)}
     if asked.purpose == "side":
-        return {}
+        return {"earlier": params.remembered(state.earlier, given, state.params)}
     changes = _sent(state, event, asked)
     upto = asked.context.upto if asked.context else event.seq
     changes["ahead"] = tuple([each for each in _ahead(state) if each.seq > upto]) or UNSET
-    kept = {name: raw for name, raw in state.params.items() if name not in asked.unset}
+    if given or asked.unset:
+        kept = {name: raw for name, raw in state.params.items() if name not in asked.unset}
+        changes["params"] = now = {**kept, **given}
+        changes["earlier"] = params.remembered(state.earlier, state.params, now)
     if asked.provider != state.provider:
         changes["of_provider"] = asked.provider
     return changes | {
         "owed": True,
         "open_request": event.seq,
         "model": asked.model or state.model,
-        "params": {**kept, **asked.params} if asked.params or asked.unset else state.params,
         "order": state.order if asked.order is None else tuple(asked.order),
     }
 
@@ -207,7 +210,9 @@ def _sent(state: SessionState, event: Event, asked: payloads.ModelRequest) -> Ch
         return {"boundary": known, "rewritten": event.seq}
     ahead = [each for each in _ahead(state) if each.seq <= context.upto]
     basis = edit.with_ahead(entries.take(known), ahead, seq=event.seq, provider=provider)
-    sent = edit.edited(basis, context.edits, asked.rest, seq=event.seq, provider=provider)
+    sent = edit.edited(
+        *(basis, context.edits, asked.rest, asked.patches), seq=event.seq, provider=provider
+    )
     whole = sent.add(*entries.after(known))
     return {"entries": whole, "boundary": len(sent), "rewritten": event.seq}
 

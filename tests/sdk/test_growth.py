@@ -15,6 +15,7 @@ from tests.sdk.tale import Tale, text, tool_use
 TURNS = 1_000
 ANSWER, OUTPUT = "said " * 200, "found " * 700  # 1 and 4 KiB, about what coding agents write
 EVERY = 50  # requests are rebuilt at this distance: each has up to 8 MB
+LONG = "rule " * 4_000  # 20 KB
 TOOLS = [{"name": "t", "description": "long " * 1_000}]
 
 Message = dict[str, Any]
@@ -44,6 +45,35 @@ def with_a_changed_system_prompt(messages: list[Message], turn: int) -> Request:
 def with_reminders(messages: list[Message], turn: int) -> Request:
     reminder = {"role": "user", "content": [text(f"<reminder>turn {turn}</reminder>")]}
     return {"system": "be brief", "messages": [*messages, reminder]}
+
+
+def with_a_reminder_inside_the_last_message(messages: list[Message], turn: int) -> Request:
+    *before, last = messages
+    blocks = last["content"]
+    blocks = [text(blocks)] if isinstance(blocks, str) else blocks
+    reminded = {**last, "content": [*blocks, text(f"<reminder>turn {turn}</reminder>")]}
+    return {"system": "be brief", "messages": [*before, reminded]}
+
+
+def with_reminders_that_stay(messages: list[Message], turn: int) -> Request:
+    messages[-1] = with_a_reminder_inside_the_last_message(messages, turn)["messages"][-1]
+    return {"system": "be brief", "messages": messages}
+
+
+def with_the_time_at_the_end_of_a_long_prompt(messages: list[Message], turn: int) -> Request:
+    return {"system": f"{LONG}\nit is turn {turn}", "messages": messages}
+
+
+def with_the_time_in_a_block_behind_a_long_one(messages: list[Message], turn: int) -> Request:
+    return {"system": [text(LONG), text(f"it is turn {turn}")], "messages": messages}
+
+
+def with_prompts_in_turn(messages: list[Message], turn: int) -> Request:
+    return {"system": f"{LONG}{turn % 3} {LONG}", "messages": messages}
+
+
+def with_tools_every_other_turn(messages: list[Message], turn: int) -> Request:
+    return {"system": "be brief", "messages": messages, "tools": TOOLS if turn % 2 else []}
 
 
 class Harness:
@@ -78,9 +108,18 @@ class Harness:
         self._messages.append(message)
         self._note(message)
 
-    def _note(self, *parts: object) -> None:
+    def _note(self, *parts: Any) -> None:
+        """What is in it, block by block and line by line: a text that changes is not all new."""
         for part in parts:
-            self.unique[msgspec.json.encode(part)] = None
+            match part:
+                case {"content": content}:
+                    self._note(content)
+                case list():
+                    self._note(*part)
+                case {"text": str(said)} | {"content": str(said)} | str(said):
+                    self.unique |= dict.fromkeys(msgspec.json.encode(e) for e in said.split("\n"))
+                case _:
+                    self.unique[msgspec.json.encode(part)] = None
 
 
 def stored(tale: Tale) -> int:
@@ -96,6 +135,12 @@ def stored(tale: Tale) -> int:
         with_a_trimmed_middle,
         with_a_changed_system_prompt,
         with_reminders,
+        with_a_reminder_inside_the_last_message,
+        with_reminders_that_stay,
+        with_the_time_at_the_end_of_a_long_prompt,
+        with_the_time_in_a_block_behind_a_long_one,
+        with_prompts_in_turn,
+        with_tools_every_other_turn,
     ],
 )
 def test_a_thousand_turns_store_little_more_than_what_is_new_and_every_request_comes_back(

@@ -5,7 +5,6 @@ from collections.abc import AsyncGenerator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from flightlog.bus.patience import ANSWER_TIMEOUT
 from flightlog.door import OnLive
 from flightlog.errors import (
     CallRefused,

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any, TypeVar, cast
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from flightlog import names
@@ -14,6 +14,7 @@ from flightlog.cache import cut as cuts
 from flightlog.cache import piece
 from flightlog.cache.cut import Cut, Cutter, Known, Long
 from flightlog.calls import CallState
+from flightlog.messages.params import Earlier
 from flightlog.messages.segment import Entries, Entry, Packed, Segment
 from flightlog.names import Names
 from flightlog.session_state import Mark, SessionState
@@ -30,6 +31,7 @@ class _Head(Struct, frozen=True):
     checkpoint: list[Raw]
     writers: list[Raw]
     params: list[Raw]
+    earlier: list[Raw]
     calls: list[Raw]
     entries: Long
     values: Long
@@ -64,6 +66,7 @@ def cut(state: SessionState) -> Cut:
         checkpoint=cutter.items([_encode(state.checkpoint)] if state.checkpoint else []),
         writers=cutter.items([_encode(state.writers)] if state.writers else []),
         params=cutter.items([_encode(pair) for pair in state.params.items()]),
+        earlier=cutter.items([_encode(pair) for pair in _pairs(state.earlier)]),
         calls=cutter.items([_encode(call) for call in state.calls]),
         entries=_cut_entries(cutter, state.entries),
         values=_cut_names(cutter, state.values),
@@ -87,6 +90,7 @@ def join(cut: Cut) -> SessionState:
         checkpoint=checkpoint[0] if checkpoint else None,
         writers=writers[0] if writers else (),
         params=dict(params),
+        earlier=_by_name([_raw_item.decode(item) for item in cuts.items(head.earlier, cut)]),
         calls=tuple([_call.decode(item) for item in cuts.items(head.calls, cut)]),
         entries=_join_entries(head.entries, cut),
         values=_join_names(head.values, cut, _raw_item),
@@ -103,6 +107,7 @@ def _rest(state: SessionState) -> SessionState:
         checkpoint=None,
         writers=(),
         params={},
+        earlier=UNSET,
         calls=(),
         entries=Entries(),
         values=Names(),
@@ -110,6 +115,19 @@ def _rest(state: SessionState) -> SessionState:
         effects=Names(),
         recorded=Names(),
     )
+
+
+def _pairs(earlier: Earlier | UnsetType) -> list[tuple[str, Raw]]:
+    """The earlier values of fields, each written as a present one is: as the same piece."""
+    found = {} if earlier is UNSET else earlier
+    return [(name, raw) for name, values in found.items() for raw in values]
+
+
+def _by_name(pairs: Sequence[tuple[str, Raw]]) -> Earlier | UnsetType:
+    found = Earlier()
+    for name, raw in pairs:
+        found[name] = (*found.get(name, ()), raw)
+    return found or UNSET
 
 
 def _cut_entries(cutter: Cutter, entries: Entries) -> Long:

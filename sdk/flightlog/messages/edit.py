@@ -5,38 +5,64 @@ from itertools import groupby
 
 from msgspec import Raw
 
-from flightlog.messages import providers, view
+from flightlog.messages import patch, providers, view
+from flightlog.messages.patch import Patch
 from flightlog.messages.provider import Provider
 from flightlog.messages.segment import Entries, Entry, Results, Sent, Slot, of
 from flightlog.messages.view import Stretch
 
 Edit = tuple[int, int]
 
+REST, PATCHED = -1, -2  # the starts of what is no copy
+
 
 def edited(
-    entries: Entries, edits: Sequence[Edit], rest: Sequence[Raw], *, seq: int, provider: Provider
+    entries: Entries,
+    edits: Sequence[Edit],
+    rest: Sequence[Raw],
+    patches: Sequence[Patch] = (),
+    *,
+    seq: int,
+    provider: Provider,
 ) -> Entries:
     """The entries of a request: `[start, count]` copies lines, `[-1, count]` takes from `rest`.
 
-    Spans that lie outside of what is there are cut to it. Of an entry that is several lines all
-    must be copied; the lines of one that is not are kept as they were sent.
+    `[-2, count]` takes what `patches` make of lines. Spans that lie outside of what is there are
+    cut to it. Of an entry that is several lines all must be copied; the lines of one that is not
+    are kept as they were sent.
     """
     if not edits:
         return entries
     found = view.stretches(entries, provider)
+    made = _patched(entries, patches, found, provider)
     kept, spans = _prefix(entries, edits, found, provider)
     placed = view.placed(entries, provider) if any(start >= 0 for start, _ in spans) else []
     sizes = [len(each.lines) for stretch in found for each in stretch.written] if placed else []
-    unsent, more = list(rest), list[Entry]()
+    unsent, more = {REST: list(rest), PATCHED: made}, list[Entry]()
     for start, count in spans:
         if start < 0:
-            more += [Sent(seq, message, provider.NAME) for message in unsent[: max(0, count)]]
-            del unsent[: max(0, count)]
+            due = unsent.get(start, [])
+            more += [Sent(seq, message, provider.NAME) for message in due[: max(0, count)]]
+            del due[: max(0, count)]
             continue
         for at, lines in _runs(placed[start : max(start, start + count)]):
             is_entry = at >= 0 and len(lines) == sizes[at]
             more += [entries[at]] if is_entry else _as_sent(lines, seq, provider)
     return kept.add(*_joined(more, seq, provider))
+
+
+def _patched(
+    entries: Entries, patches: Sequence[Patch], found: Sequence[Stretch], provider: Provider
+) -> list[Raw]:
+    """What patches make of lines; null for one that does not fit, which no provider says."""
+    made = list[Raw]()
+    for each in patches:
+        try:
+            line = patch.applied(each, view.line(entries, found, each[0], provider))
+        except patch.UNFIT:
+            line = b"null"
+        made.append(Raw(line))
+    return made
 
 
 def _runs(placed: Sequence[view.Placed]) -> Iterable[tuple[int, list[bytes]]]:
@@ -72,7 +98,7 @@ def _prefix(
 ) -> tuple[Entries, Sequence[Edit]]:
     """What a first span from 0 keeps, sharing its segments, and the spans that are left."""
     start, count = edits[0]
-    wanted, at = count - _opening(found, provider), 0
+    wanted, at = count - len(view.opening(found, provider)), 0
     if start != 0 or wanted <= 0 or not view.is_whole(entries, found):
         return Entries(), edits
     for stretch in found:
@@ -92,12 +118,6 @@ def _fitting(stretch: Stretch, wanted: int) -> tuple[int, int]:
             return at, wanted
         wanted -= len(each.lines)
     return len(stretch.written), wanted
-
-
-def _opening(found: Sequence[Stretch], provider: Provider) -> int:
-    """How many lines stand before the entries'."""
-    first = next((line for stretch in found for line in stretch.lines), None)
-    return 0 if first is None else len(provider.opening(first))
 
 
 def since(entries: Entries, upto: int) -> int:

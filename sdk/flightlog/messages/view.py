@@ -88,6 +88,27 @@ def lines(entries: Entries, provider: Provider) -> list[bytes]:
     return [*provider.opening(whole[0]), *whole] if whole else []
 
 
+def line(entries: Entries, found: Sequence[Stretch], index: int, provider: Provider) -> bytes:
+    """One of them, from the stretches; the rest is not put together. Raises `IndexError`."""
+    if not is_whole(entries, found):
+        return placed(entries, provider)[index][1]
+    before = opening(found, provider)
+    if 0 <= index < len(before):
+        return before[index]
+    left = index - len(before)
+    for stretch in found:
+        if 0 <= left < len(stretch.lines):
+            return stretch.lines[left]
+        left -= len(stretch.lines)
+    raise IndexError(index)
+
+
+def opening(found: Sequence[Stretch], provider: Provider) -> list[bytes]:
+    """The lines that stand before the entries'."""
+    first = next((line for stretch in found for line in stretch.lines), None)
+    return [] if first is None else list(provider.opening(first))
+
+
 def stretches(entries: Entries, provider: Provider) -> list[Stretch]:
     """What is written for the entries: a stretch for each segment, and one for the tail.
 

@@ -139,10 +139,12 @@ class ModelRequest(_Payload, frozen=True):
     purpose: Purpose = "main"
     model: str | None = None
     params: dict[str, Raw] = {}
+    param_patches: dict[str, tuple[int, int, int, str]] = {}
     unset: list[str] = []
     order: list[str] | None = None
     context: Context | None = None
     rest: list[Raw] = []
+    patches: list[tuple[int, int, int, str]] = []
 
 
 class ModelResponse(_Payload, frozen=True):
