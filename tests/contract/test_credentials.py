@@ -116,11 +116,11 @@ class Tls:
         found.cert_chain_pems[0].write_to_path(cert)
         return cert, key
 
-    def settings(self) -> str:
+    def settings(self, verify: str = "verify") -> str:
         """A server that wants a certificate of each client."""
         cert, key = self.issue("server")
         files = f'cert_file: "{cert}", key_file: "{key}", ca_file: "{self.ca}"'
-        return f"tls {{ {files}, verify: true }}"
+        return f"tls {{ {files}, {verify}: true }}"
 
 
 async def test_tls_with_a_client_certificate(make_nats: MakeNats, tmp_path: Path) -> None:
@@ -135,6 +135,23 @@ async def test_tls_with_a_client_certificate(make_nats: MakeNats, tmp_path: Path
         await records(replace(own, ca=tls.ca))
     with pytest.raises(BusUnavailable, match="no authority that we trust"):
         await records(own)
+
+
+async def test_a_client_certificate_alone_says_who_one_is(
+    make_nats: MakeNats, tmp_path: Path
+) -> None:
+    tls = Tls(tmp_path)
+    allowed = 'publish: ">", subscribe: ["_INBOX.ann.>", "flightlog.v1.>"]'
+    server = make_nats(
+        access=f"authorization {{ users: [ {{ user: ann, permissions: {{ {allowed} }} }} ] }}",
+        extra=tls.settings("verify_and_map"),
+    )
+    cert, key = tls.issue("ann")
+    ann = NatsAccess(url=address(server), ca=tls.ca, cert=cert, key=key)
+    assert await records(replace(ann, inbox_prefix="_INBOX.ann")) == 2
+    cert, key = tls.issue("bob")
+    with pytest.raises(NotPermitted, match="refused the credentials"):
+        await records(replace(ann, cert=cert, key=key))
 
 
 async def test_what_is_no_certificate_is_named_before_anything_is_sent(tmp_path: Path) -> None:

@@ -13,11 +13,12 @@ import yaml
 
 from flightlog.bus import nats_bus
 from flightlog.wire import layout
-from flightlog_recorder.access.accounts import of_tenants, settings, system
-from flightlog_recorder.access.conf import Conf, render
+from flightlog_recorder.access.accounts import of_tenants
+from flightlog_recorder.access.handout import Handout, Servers
 from flightlog_recorder.embedded.binary import nats_server
 from flightlog_recorder.provision import Wish, plan
-from tests.deploy.rendered import DEPLOY, component
+from tests.deploy import settings_of
+from tests.deploy.rendered import DEPLOY, component, containers, workloads
 
 CONFIGS = [DEPLOY / "nats" / "cluster.conf", DEPLOY / "k8s" / "overlays" / "dev" / "nats.conf"]
 ACCOUNT = "FLIGHTLOG"
@@ -78,18 +79,29 @@ def as_the_chart_renders(config: Mapping[str, Any]) -> str:
 
 
 def test_the_server_takes_what_the_chart_makes_of_our_values(tmp_path: Path) -> None:
+    """With the directory that the command makes mounted as it is."""
     config = tmp_path / "nats-config" / "nats.conf"
-    accounts = tmp_path / "nats-accounts" / "accounts.conf"
-    for path in (config, accounts):
-        path.parent.mkdir()
-    made = [of_tenants(ACCOUNT, ["default"], streams=8), system()]
-    blocks: dict[str, Conf] = {account.name: settings(account, {}) for account in made}
-    accounts.write_text(render({"accounts": blocks, "system_account": system().name}))
+    config.parent.mkdir()
+    made = Handout(tmp_path / "made", Servers("nats://nats:4222", "redis://valkey:6379/0"))
+    made.give(of_tenants(ACCOUNT, ["default"], streams=8))
+    accounts = tmp_path / "nats-accounts"
+    made.nats.rename(accounts)
     config.write_text(as_the_chart_renders(values()["config"]))
-    passwords = {user.variable: "x" for account in made for user in account.users}
-    assert "is valid" in check(config, **passwords)
-    accounts.unlink()
+    assert "is valid" in check(config)
+    (accounts / "accounts.conf").unlink()
     assert "is valid" not in check(config)
+
+
+def test_the_command_on_the_page_makes_the_account_and_tenant_of_the_manifests() -> None:
+    page = (DEPLOY.parent / "docs" / "operations.md").read_text()
+    [cron] = [each for each in workloads("production").values() if "agent" in str(each)]
+    [agent] = containers(cron)
+    tenant = settings_of.environment(agent)["FLIGHTLOG_TENANT"]
+    assert f"provision --tenant {tenant} --account {ACCOUNT} " in page
+    words = re.sub(" +", " ", page)
+    for part in ("projector", "recorder"):
+        assert f"flightlog-{part} --from-file=made/users/{ACCOUNT}/{ACCOUNT}-{part}\n" in words
+    assert f"flightlog-agent --from-file=made/users/{ACCOUNT}/{tenant}-harness\n" in words
 
 
 def test_autoscaling_looks_into_the_account_that_is_made() -> None:

@@ -5,6 +5,8 @@ anything in its account: what keeps them apart is the account, not the permissio
 """
 
 import asyncio
+import os
+import signal
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -242,3 +244,45 @@ async def test_the_same_key_stands_for_a_session_in_each_account(handed: Handed)
             stream = bus.layout.stream_of(session)
             held = [subject async for page in bus.subjects(stream) for subject in page]
         assert held == [names.log_subject(tenant, session, "live")]
+
+
+PROVEN = ("permissions", "sync_always", "redis permissions", "stream settings")
+
+
+async def test_the_doctor_finds_each_user_to_have_what_its_role_needs(handed: Handed) -> None:
+    await make_streams(handed)
+    [servers] = handed.home.glob("users/SYS/doctor/nats-url")
+    system = {"FLIGHTLOG_SYSTEM_NATS_URL_FILE": str(servers)}
+    for user in ("acme-operator", "acme-harness", "acme-subscriber-mailer", "acme-recorder"):
+        environ = handed.environ(user) | system
+        found = (await Command(environ)("doctor", "--json")).json["findings"]
+        grades = {each["check"]: each["grade"] for each in found if each["check"] in PROVEN}
+        if "operator" not in user:  # only he may ask Redis how it is set
+            grades.pop("redis permissions", None)
+        assert set(grades.values()) == {"ok"}, (user, found)
+
+
+async def test_a_password_is_changed_while_its_user_works(handed: Handed) -> None:
+    await make_streams(handed)
+    was = handed.access("acme-harness")
+    old = NatsAccess(url=was.url, user=was.user, password=secret_of(was))
+    async with handed.log("acme-harness") as log, log.session(key=KEY) as session:
+        await session.user_message("before")
+        next(handed.home.glob("users/acme/acme-harness/nats-password")).unlink()
+        hands.provision(handed.home, *ACME, nats_port=handed.nats.port)
+        os.kill(handed.nats.pid, signal.SIGHUP)
+        await until(lambda: is_outside(old))
+        await session.user_message("after")
+    assert secret_of(handed.access("acme-harness")) != old.password
+
+
+def secret_of(where: NatsAccess) -> str:
+    return where.password() if callable(where.password) else where.password
+
+
+async def is_outside(who: NatsAccess) -> bool:
+    try:
+        await (await connect_bare(who)).close()
+    except NotPermitted:
+        return True
+    return False

@@ -3,7 +3,7 @@
     nats/accounts.conf     for nats-server to include: every account that was made here
     nats/<account>.conf    users, what proves who they are, permissions
     redis/users.acl        Redis' users, for `aclfile`
-    users/<account>/<user> nats-url, redis-url, the secrets in them, and env, which names them
+    users/<account>/<user> nats-url, redis-url, the secrets in them, and env: what to set for it
 
 Made again it is the same: secrets stay, and so do other accounts. All of it is its owner's alone.
 """
@@ -83,15 +83,24 @@ class Handout:
                     raise NameTaken(user.name, f"a user of account {other.parent.name} has it")
 
     def _account(self, account: Account) -> None:
-        ring = self.ring(account)
-        proofs = {user.name: self._proof(ring, user) for user in account.users}
+        proofs = {user.name: self._proof(account, user) for user in account.users}
         text = conf.render(accounts.settings(account, proofs))
         private.write(self.nats / f"{account.name}.conf", text.encode())
 
-    def _proof(self, ring: Keyring, user: User) -> Proof:
-        if self._means == "nkey":
+    def _proof(self, account: Account, user: User) -> Proof:
+        ring = self.ring(account)
+        if self._by(account, user) == "nkey":
             return Nkey(ring.nkey(user.name))
         return Password(ring.password(user.name, _NATS_PASSWORD))
+
+    def _by(self, account: Account, user: User) -> Means:
+        """What the user proves itself by; the doctor serves all accounts and keeps his."""
+        if account.name != accounts.SYSTEM:
+            return self._means
+        home = self.ring(account).of(user.name)
+        if (home / _NATS_PASSWORD).exists():
+            return "password"
+        return "nkey" if (home / NKEY).exists() else self._means
 
     def _include(self) -> None:
         """The accounts that are here, ours and those made before; paths are relative to a file."""
@@ -116,14 +125,16 @@ class Handout:
     def _user(self, account: Account, user: User) -> None:
         ring, name = self.ring(account), user.name
         home = ring.of(name).resolve()
-        told = {"FLIGHTLOG_NATS_URL_FILE": str(home / _NATS_URL)}
+        told = {"FLIGHTLOG_NATS_URL": self._servers.nats}
         if tenant := _tenant(account, user):
             told["FLIGHTLOG_TENANT"] = tenant
-        if self._means == "nkey":
+        if self._by(account, user) == "nkey":
             told["FLIGHTLOG_NATS_NKEY"] = str(home / NKEY)
             told["FLIGHTLOG_NATS_INBOX_PREFIX"] = user.inbox
             ring.write(name, _NATS_URL, self._servers.nats)
-        else:
+        else:  # a file of its own is read again at each connect, so that it can change meanwhile
+            told["FLIGHTLOG_NATS_USER"] = name
+            told["FLIGHTLOG_NATS_PASSWORD_FILE"] = str(home / _NATS_PASSWORD)
             password = ring.password(name, _NATS_PASSWORD)
             ring.write(name, _NATS_URL, as_user(self._servers.nats, name, password))
         if rights.rights(user.role, tenant=user.tenant) is not None:
