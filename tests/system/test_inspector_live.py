@@ -3,10 +3,11 @@
 import asyncio
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Browser, Page, expect
 
 from flightlog import Log, Session
 from flightlog_recorder.inspector import stream
+from flightlog_recorder.inspector.serving import Where, serving
 from tests.recorder.recorded import left_running
 from tests.scripted import TENANT
 from tests.system.pages import HOSTILE, NEEDS_BROWSER, at, opened
@@ -21,7 +22,7 @@ async def test_a_live_session_grows_and_is_followed(page: Page, log: Log) -> Non
         for n in range(3):
             await session.user_message(f"message {n}")
             await at(page, n + 2)
-        await expect(page.get_by_role("status")).to_contain_text("4 in all")
+        await expect(page.locator("#say")).to_contain_text("4 in all")
         await page.keyboard.press("Home")
         await at(page, 1)
         await session.user_message("one more")
@@ -70,3 +71,20 @@ async def test_a_session_is_called_stalled_until_it_goes_on(
     await expect(status).to_have_text("stalled")
     async with log.session(id=session):
         await expect(status).to_have_text("running")
+
+
+async def test_a_page_says_that_the_inspector_has_gone_and_what_to_do_when_it_is_another(
+    browser: Browser, log: Log
+) -> None:
+    page = await browser.new_page()
+    session = await left_running(log)
+    async with serving(log, Where(port=0)) as site:
+        await page.goto(site.url)
+        await expect(page.get_by_role("listbox", name="Sessions")).to_be_visible()
+        await opened(page, session)
+        await at(page, 1)
+        connected = page.get_by_role("toolbar").get_by_role("status")
+        await expect(connected).to_be_empty()
+    await expect(connected).to_have_text("not connected, trying again")
+    async with serving(log, Where(port=site.port)):
+        await expect(connected).to_contain_text("open the address that flightlog inspect prints")

@@ -63,6 +63,7 @@ export class SessionView {
         h(
           "div",
           { class: "acts", role: "toolbar", "aria-label": "What can be done" },
+          (this.deaf = h("span", { class: "deaf", role: "status" })),
           this.follow,
           button("Fork\u2026", () => this.fork(), "A new session from here (f)"),
           button("Family", () => this.family(), "Forks and sub-agents (y)"),
@@ -204,8 +205,14 @@ export class SessionView {
     if (document.hidden || this.over) return;
     this.source = new EventSource(of(this.session, "live"));
     this.source.onmessage = (message) => this.heard(JSON.parse(message.data));
-    this.source.onopen = () => this.element.classList.remove("deaf");
-    this.source.onerror = () => this.element.classList.add("deaf");
+    this.source.onopen = () => fill(this.deaf, "");
+    this.source.onerror = () => this.lost();
+  }
+
+  // A browser tries again by itself, unless it was refused: an inspector that began anew knows of no token.
+  lost() {
+    const refused = this.source.readyState === EventSource.CLOSED;
+    fill(this.deaf, refused ? "not connected: open the address that flightlog inspect prints now" : "not connected, trying again");
   }
 
   // Progress is shown until something is stored: then that says what came of it.
