@@ -1,8 +1,6 @@
 """A stream is drained by minting: no session begins in it any more, and empty slots can move."""
 
-import json
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 
@@ -11,6 +9,7 @@ from flightlog import Log
 from flightlog.bus import nats_bus
 from flightlog.bus.nats_bus import NatsBus
 from flightlog.wire import layout
+from tests.edited import edit
 from tests.recorder.recorded import talk
 
 KEPT, DRAINED = "FLIGHTLOG_0", "FLIGHTLOG_1"
@@ -22,14 +21,6 @@ async def bare(nats_url: str) -> AsyncIterator[NatsBus]:
     async with await nats_bus.connect_bare(nats_url) as bus:
         await nats_bus.create(bus, layout.log_configs(2) + layout.side_configs())
         yield bus
-
-
-async def edit(bus: NatsBus, stream: str, **changes: Any) -> None:
-    """What `nats stream edit` does."""
-    [config] = [each for each in await bus.stream_configs() if each["name"] == stream]
-    request = json.dumps({**config, **changes}).encode()
-    answer = await bus.api(f"STREAM.UPDATE.{stream}", request)
-    assert "error" not in answer, answer
 
 
 async def drain(bus: NatsBus) -> None:

@@ -1,9 +1,7 @@
 """`flightlog doctor` on one machine: each line once well and once broken, on real servers."""
 
-import json
 import time
 from collections.abc import AsyncIterator
-from typing import Any
 
 import pytest
 import redis.asyncio as redis
@@ -23,6 +21,7 @@ from flightlog_recorder.doctor.nodes import Node, Nodes
 from flightlog_recorder.embedded import Servers
 from tests.companions import projecting, seen_by
 from tests.conftest import MakeNats, MakeRedis
+from tests.edited import edit
 from tests.recorder.command import Command, flightlog
 from tests.recorder.recorded import talk
 from tests.scripted import TENANT, until
@@ -54,14 +53,6 @@ async def look(servers: Servers, *, redis_url: str = "") -> dict[str, list[Findi
 
 def grades(found: list[Finding]) -> set[str]:
     return {each.grade for each in found}
-
-
-async def edit(bus: NatsBus, stream: str, **changes: Any) -> None:
-    """What `nats stream edit` does."""
-    [config] = [each for each in await bus.stream_configs() if each["name"] == stream]
-    request = json.dumps({**config, **changes}).encode()
-    answer = await bus.api(f"STREAM.UPDATE.{stream}", request)
-    assert "error" not in answer, answer
 
 
 async def test_where_all_is_well_every_line_says_so(servers: Servers, log: Log) -> None:
@@ -240,11 +231,16 @@ async def test_where_no_projector_ever_ran_both_its_lines_are_wrong(
 
 
 @pytest.mark.usefixtures("bus")
-async def test_a_projector_that_is_gone_is_missed(servers: Servers) -> None:
+async def test_a_projector_that_is_gone_is_missed_whether_there_is_work_or_not(
+    servers: Servers, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flightlog_recorder.doctor.consumers.GONE", 0.1)
     async with projecting(servers):
         await until(lambda: _whole(servers))
-    [lag] = (await look(servers))["projector lag"]
-    assert (lag.grade, lag.what) == ("wrong", f"{LOG}: no projector is running")
+    for _ in ("idle", "with work"):
+        [lag] = (await look(servers))["projector lag"]
+        assert (lag.grade, lag.what) == ("wrong", f"{LOG}: no projector is running")
+        await talk(log)
 
 
 async def _whole(servers: Servers) -> bool:

@@ -13,6 +13,7 @@ from flightlog_recorder.doctor.finding import Finding, Symptom, Unproven, conclu
 
 PROJECTOR, LAG, SUBSCRIBERS = "projector", "projector lag", "subscriber lag"
 MUCH = {LAG: 50_000, SUBSCRIBERS: 1_000}  # messages; those of the alerts
+GONE = 10.0  # seconds without a request and an acknowledgement
 OLD = 60.0  # seconds that a message may wait
 _START = "start a projector, and look at its /readyz: python -m flightlog_projector"
 
@@ -77,7 +78,8 @@ def _projector(found: Sequence[Consumer], logs: Sequence[str]) -> list[Finding]:
 
 
 def _of_projector(one: Consumer) -> Symptom | None:
-    if not one.owed and not one.is_asked:
+    """A busy one asks for more only between two pages, a dead one never."""
+    if not one.is_asked and (not one.owed or one.quiet > GONE):
         return Symptom(one.stream, "wrong", "no projector is running", _START)
     return _standing(LAG, one, one.stream, _START)
 
