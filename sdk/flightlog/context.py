@@ -81,15 +81,11 @@ def refer(
         view=form.VIEW,
         marks=walk.marks,
     )
-    new = {name: raw for name, raw in fields.items() if not _is_known(state, name, raw)}
-    patches = _param_patches(state, new)
     return ModelRequest(
         provider=provider,
         purpose=purpose,
         model=model,
-        params={name: raw for name, raw in new.items() if name not in patches},
-        param_patches=patches,
-        unset=[name for name in state.params if name not in fields],
+        **_told(state, fields),
         order=None if order == state.order else list(order),
         context=context,
         rest=walk.rest,
@@ -139,6 +135,17 @@ def rebuild(state: SessionState, payload: ModelRequest) -> dict[str, Any]:
         raise CannotRebuild(state.session_id, "it does not give the recorded digest")
     request: dict[str, Any] = carry.unpack(b"".join(body))
     return request
+
+
+def _told(state: SessionState, fields: Mapping[str, Raw]) -> dict[str, Any]:
+    """How the fields differ from those of the last main request."""
+    new = {name: raw for name, raw in fields.items() if not _is_known(state, name, raw)}
+    patches = _param_patches(state, new)
+    return {
+        "params": {name: raw for name, raw in new.items() if name not in patches},
+        "param_patches": patches,
+        "unset": [name for name in state.params if name not in fields],
+    }
 
 
 def _is_known(state: SessionState, name: str, value: Raw) -> bool:
