@@ -48,7 +48,8 @@ class Handout:
     """The directory `home`, for users who prove themselves to NATS by these means."""
 
     def __init__(self, home: Path, servers: Servers, means: Means = "password") -> None:
-        self._servers, self._means = servers, means
+        self._servers = servers
+        self._means: Means = means
         self.users, self.nats, self.redis = home / "users", home / "nats", home / "redis"
 
     def give(self, account: Account) -> None:
