@@ -1,4 +1,4 @@
-"""Large payloads on three replicas: the leader of the blobs dies while they come, none is missing."""
+"""Large payloads on three replicas: the leader of the blobs dies meanwhile, and none is missing."""
 
 import asyncio
 import hashlib
