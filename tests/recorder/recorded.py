@@ -1,7 +1,9 @@
 """Sessions for the commands to look at: recorded, written by hand, and projected."""
 
 from collections.abc import Sequence
+from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from flightlog import Log
@@ -55,6 +57,21 @@ async def left_running(log: Log, key: str = "job/1") -> str:
     await write(log, entry.id, [started])
     await project(log, entry.id)
     return entry.id
+
+
+async def left_asking(log: Log, tool: str, arguments: dict[str, Any]) -> str:
+    """A session whose call was left in flight, and waits for a person."""
+    model = Model(asks(("t1", tool, arguments)))
+    with pytest.raises(KeyboardInterrupt):
+        async with log.session(key=tool) as session:
+            await session.user_message("do it")
+            request = {"model": "m", "messages": session.state.messages()}
+            await session.model_call(request, call=model)
+            [call] = session.state.next.calls  # type: ignore[union-attr]
+            async with session.calling(call):
+                raise KeyboardInterrupt
+    async with log.session(key=tool) as session:
+        return session.id
 
 
 async def fold(log: Log, session: str) -> Folded[SessionState]:

@@ -2,12 +2,11 @@
 
 import re
 
-import pytest
 from msgspec.structs import replace
 from playwright.async_api import Browser, Page, expect
 
 from flightlog import Log
-from tests.recorder.recorded import project, talk
+from tests.recorder.recorded import left_asking, project, talk
 from tests.scripted import TENANT, Model, asks, payloads, says, stored
 from tests.system.pages import HOSTILE, NEEDS_BROWSER, at, is_only_text, opened, settled
 
@@ -101,23 +100,8 @@ async def test_a_session_is_forked_at_the_event_one_looks_at(page: Page, log: Lo
     await at(page, 9)
 
 
-async def waiting(log: Log) -> str:
-    """A session whose call was left in flight, and waits for a person."""
-    model = Model(asks(("t1", "deploy", {"to": HOSTILE})))
-    with pytest.raises(KeyboardInterrupt):
-        async with log.session(key="deploy") as session:
-            await session.user_message("deploy it")
-            request = {"model": "m", "messages": session.state.messages()}
-            await session.model_call(request, call=model)
-            [call] = session.state.next.calls  # type: ignore[union-attr]
-            async with session.calling(call):
-                raise KeyboardInterrupt
-    async with log.session(key="deploy") as session:
-        return session.id
-
-
 async def test_a_decision_is_answered(page: Page, log: Log) -> None:
-    session = await waiting(log)
+    session = await left_asking(log, "deploy", {"to": HOSTILE})
     await opened(page, session)
     await page.get_by_role("group", name="A decision is needed").get_by_role("button").click()
     dialog = page.get_by_role("dialog")

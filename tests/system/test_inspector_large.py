@@ -16,7 +16,8 @@ from flightlog_projector.metrics import Metrics
 from flightlog_projector.projector import Job, Projector
 from tests.handmade import chain
 from tests.recorder.batches import write_batches
-from tests.scripted import TENANT, Model, asks
+from tests.recorder.recorded import left_asking
+from tests.scripted import TENANT
 from tests.system.pages import NEEDS_BROWSER, at, opened, settled
 
 pytestmark = NEEDS_BROWSER
@@ -169,18 +170,8 @@ async def test_the_arguments_that_a_person_decides_about_are_all_to_be_had(
     page: Page, log: Log
 ) -> None:
     body = "these are the words\n" * 20_000
-    model = Model(asks(("t1", "mail", {"body": body})))
-    with pytest.raises(KeyboardInterrupt):
-        async with log.session(key="mail") as session:
-            await session.user_message("mail it")
-            request = {"model": "m", "messages": session.state.messages()}
-            await session.model_call(request, call=model)
-            [call] = session.state.next.calls  # type: ignore[union-attr]
-            async with session.calling(call):
-                raise KeyboardInterrupt
-    async with log.session(key="mail") as session:
-        pass
-    await opened(page, session.id)
+    session = await left_asking(log, "mail", {"body": body})
+    await opened(page, session)
     await page.get_by_role("group", name="A decision is needed").get_by_role("button").click()
     dialog = page.get_by_role("dialog")
     await dialog.get_by_role("button", name=re.compile("^Show all")).click()
