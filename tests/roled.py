@@ -2,12 +2,13 @@
 
 import json
 import re
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from flightlog import connect
+from flightlog.bus.access import NatsAccess
 from flightlog.bus.nats_bus import connect_bare, create_streams
 from flightlog.log import Log
 from flightlog.wire import subject as names
@@ -15,6 +16,7 @@ from flightlog_recorder.access import accounts, conf
 from flightlog_recorder.access.accounts import Account, User
 from flightlog_recorder.access.role import Role
 from flightlog_recorder.embedded import Server
+from tests.cluster import Cluster
 from tests.conftest import MakeNats
 
 PASSWORD = "a-password-of-the-tests"
@@ -116,3 +118,27 @@ def _with_boss(account: Account) -> dict[str, conf.Conf]:
 def user(account: Account, role: Role) -> User:
     """The account's first user of this role."""
     return next(user for user in account.users if user.role == role)
+
+
+@contextmanager
+def on_cluster(
+    home: Path, account: Account, *, extra: dict[str, str] | None = None
+) -> Generator[Cluster]:
+    """Three nodes with these users and a system account; `extra` settings by node."""
+    nodes = Cluster(home, access=access(account, accounts.system()), extra=extra)
+    try:
+        nodes.start()
+        yield nodes
+    finally:
+        nodes.kill()
+
+
+def of_cluster(cluster: Cluster, user: str) -> NatsAccess:
+    """How a user of ours, or `<account>-boss`, gets to a cluster."""
+    return NatsAccess(url=cluster.url, user=user, password=PASSWORD)
+
+
+async def make_streams(cluster: Cluster, boss: str, *, streams: int = 1, replicas: int = 3) -> None:
+    """Make the streams of an account on a cluster."""
+    async with await connect_bare(of_cluster(cluster, boss)) as bus:
+        await create_streams(bus, streams=streams, replicas=replicas)

@@ -1,59 +1,36 @@
 """`flightlog doctor` on three nodes: each proves for itself that an ack means on disk."""
 
 import json
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from flightlog.bus import access
 from flightlog.bus.access import NatsAccess
-from flightlog.bus.nats_bus import connect_bare, create_streams
 from flightlog_recorder.access import accounts
 from flightlog_recorder.doctor import doctor
 from flightlog_recorder.doctor.finding import Finding
 from flightlog_recorder.doctor.gather import Place
-from tests import roled
 from tests.cluster import Cluster
 from tests.recorder.command import Command
-from tests.roled import PASSWORD
+from tests.roled import PASSWORD, make_streams, of_cluster, on_cluster
 from tests.scripted import until
 
 pytestmark = pytest.mark.timeout(90)  # a cluster starts, elects, and misses a node
 
-FLEET = accounts.of_tenants("fleet", ["acme"])
-
-
-@contextmanager
-def running(home: Path, *, extra: dict[str, str] | None = None) -> Generator[Cluster]:
-    nodes = Cluster(home, access=roled.access(FLEET, accounts.system()), extra=extra)
-    try:
-        nodes.start()
-        yield nodes
-    finally:
-        nodes.kill()
-
-
-def as_user(cluster: Cluster, user: str) -> NatsAccess:
-    return NatsAccess(url=cluster.url, user=user, password=PASSWORD)
+FLEET, BOSS = accounts.of_tenants("fleet", ["acme"]), "fleet-boss"
 
 
 async def look(cluster: Cluster) -> dict[str, list[Finding]]:
     """What an operator finds who knows the doctor, by line."""
-    place = Place(as_user(cluster, "fleet-operator"), as_user(cluster, "doctor"))
+    place = Place(of_cluster(cluster, "fleet-operator"), of_cluster(cluster, "doctor"))
     found = await doctor.examine(place)
     return {check: [each for each in found if each.check == check] for check in doctor.CHECKS}
 
 
-async def make_streams(cluster: Cluster, *, replicas: int = 3) -> None:
-    async with await connect_bare(as_user(cluster, "fleet-boss")) as bus:
-        await create_streams(bus, replicas=replicas)
-
-
 async def test_every_node_is_asked_and_one_that_is_gone_is_missed(tmp_path: Path) -> None:
-    with running(tmp_path) as cluster:
-        await make_streams(cluster)
+    with on_cluster(tmp_path, FLEET) as cluster:
+        await make_streams(cluster, BOSS)
 
         async def is_well() -> bool:  # a fresh replica is not current at once
             found = await look(cluster)
@@ -78,8 +55,8 @@ async def test_every_node_is_asked_and_one_that_is_gone_is_missed(tmp_path: Path
 async def test_a_node_that_syncs_now_and_then_is_named(tmp_path: Path) -> None:
     store = json.dumps(str(tmp_path / "n2" / "store"))
     lazy = f"jetstream {{ store_dir: {store}, sync_interval: 2m }}\nmax_payload: 512KB"
-    with running(tmp_path, extra={"n2": lazy}) as cluster:
-        await make_streams(cluster, replicas=1)
+    with on_cluster(tmp_path, FLEET, extra={"n2": lazy}) as cluster:
+        await make_streams(cluster, BOSS, replicas=1)
         found = await look(cluster)
         [sync] = found["sync_always"]
         assert (sync.grade, sync.what) == ("wrong", "n2: an ack does not mean on disk")
@@ -91,8 +68,8 @@ async def test_a_node_that_syncs_now_and_then_is_named(tmp_path: Path) -> None:
 
 
 async def test_two_nodes_that_are_gone_leave_no_leader_and_it_is_said(tmp_path: Path) -> None:
-    with running(tmp_path) as cluster:
-        await make_streams(cluster)
+    with on_cluster(tmp_path, FLEET) as cluster:
+        await make_streams(cluster, BOSS)
         for name in ("n2", "n3"):
             cluster.node(name).kill()
 
@@ -108,8 +85,8 @@ async def test_the_system_account_comes_from_the_environment_of_its_own(tmp_path
     secret = tmp_path / "password"
     secret.write_text(PASSWORD)
     (home := tmp_path / "nodes").mkdir()
-    with running(home) as cluster:
-        await make_streams(cluster)
+    with on_cluster(home, FLEET) as cluster:
+        await make_streams(cluster, BOSS)
         environ = {
             "FLIGHTLOG_NATS_URL": cluster.url,
             "FLIGHTLOG_NATS_USER": "fleet-operator",

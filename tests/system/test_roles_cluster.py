@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from flightlog import Log, LogCorrupt, connect
-from flightlog.bus.access import NatsAccess
-from flightlog.bus.nats_bus import connect_bare, create_streams
+from flightlog.bus.nats_bus import connect_bare
 from flightlog.wire import subject as names
 from flightlog.writing import keys, seal
 from flightlog_recorder.access import accounts
@@ -17,7 +16,6 @@ from tests.cluster import Cluster
 from tests.handmade import chain
 from tests.projector.conftest import spawn
 from tests.recorder.recorded import talk, write
-from tests.roled import PASSWORD
 from tests.scripted import until
 from tests.system.working import TENANT, begin, damage, look_back, resume
 
@@ -29,29 +27,20 @@ pytestmark = pytest.mark.timeout(120)  # a cluster starts, and elects
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Generator[Cluster]:
-    nodes = Cluster(tmp_path, access=roled.access(FLEET, accounts.system()))
-    try:
-        nodes.start()
+    with roled.on_cluster(tmp_path, FLEET) as nodes:
         yield nodes
-    finally:
-        nodes.kill()
-
-
-def as_user(cluster: Cluster, user: str) -> NatsAccess:
-    return NatsAccess(url=cluster.url, user=user, password=PASSWORD)
 
 
 @asynccontextmanager
 async def log_of(cluster: Cluster, user: str) -> AsyncGenerator[Log]:
-    where = as_user(cluster, user)
+    where = roled.of_cluster(cluster, user)
     async with connect(nats=where, tenant=TENANT, provision=False) as log:
         assert len(log.bus.layout.streams) == 8
         yield log
 
 
 async def make_streams(cluster: Cluster) -> None:
-    async with await connect_bare(as_user(cluster, "fleet-boss")) as bus:
-        await create_streams(bus, streams=8, replicas=3)
+    await roled.make_streams(cluster, "fleet-boss", streams=8)
 
 
 def refused(cluster: Cluster, user: str) -> set[str]:
@@ -100,7 +89,7 @@ async def leader(cluster: Cluster, session: str) -> str:
     """The node that leads the session's stream."""
     async with log_of(cluster, "fleet-boss") as log:
         stream = log.bus.layout.stream_of(session)
-    async with await connect_bare(as_user(cluster, "fleet-boss")) as bus:
+    async with await connect_bare(roled.of_cluster(cluster, "fleet-boss")) as bus:
         return str((await bus.api(f"STREAM.INFO.{stream}"))["cluster"]["leader"])
 
 
@@ -125,7 +114,7 @@ async def test_a_keyed_fork_after_one_that_was_left_halfway(cluster: Cluster) ->
             {
                 "FLIGHTLOG_NATS_URL": cluster.url,
                 "FLIGHTLOG_NATS_USER": RECORDER,
-                "FLIGHTLOG_NATS_PASSWORD": PASSWORD,
+                "FLIGHTLOG_NATS_PASSWORD": roled.PASSWORD,
                 "FLIGHTLOG_HTTP_PORT": "0",
             },
             module="flightlog_recorder.service",
