@@ -110,11 +110,14 @@ class CallRefused(_OfSession):
 
 
 class BlobMissing(_OfSession):
-    """A payload refers to content that its session's blobs do not hold; all else can be read."""
+    """A payload refers to content that its session's blobs do not hold; all else can be read.
 
-    def __init__(self, session: str, digest: str) -> None:
+    Of a payload that is to be recorded: nothing was; `attach` the content to this session first.
+    """
+
+    def __init__(self, session: str, digest: str, why: str = "yet refers to it") -> None:
         self.digest = digest
-        super().__init__(session, f"session {session} has no blob {digest}, yet refers to it")
+        super().__init__(session, f"session {session} has no blob {digest}, {why}")
 
 
 class BlobCorrupt(_OfSession):

@@ -303,7 +303,9 @@ class Session:
         and `BusUnavailable` if a part is not stored within 30 s.
         """
         self._journal.check()
-        return await self._blobs.write(source)
+        blob = await self._blobs.write(source)
+        self._journal.know(blob)
+        return blob
 
     async def compact(self, summary: Any, *, keep_from: int) -> None:
         """Replace the context before the event with seq `keep_from` by a summary."""

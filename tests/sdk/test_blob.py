@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from flightlog import (
     Blob,
@@ -18,6 +19,7 @@ from flightlog import (
     TooLarge,
     connect,
 )
+from flightlog.blobs import held
 from flightlog.blobs.blob import Blobs
 from flightlog.blobs.zstd import compress, library
 from flightlog.bus.answer import Acked
@@ -235,14 +237,113 @@ async def test_chunks_in_another_order_or_number_are_not_the_content(nats_url: s
             await blobs.read(Blob(blob.digest, blob.size, "bytes", odd.digest))
 
 
-async def test_a_blob_of_another_session_is_missing_here(nats_url: str) -> None:
+LIES: dict[str, tuple[Any, type[FlightlogError]]] = {
+    "another session's": (lambda _, other: other, BlobMissing),
+    "nobody's": (lambda *_: Blob("0" * 64, 5), BlobMissing),
+    "nobody's text": (lambda *_: Blob("0" * 64, 5, "text"), BlobMissing),
+    "another size": (lambda own, _: replace(own, size=own.size - 1), BlobCorrupt),
+    "another kind": (lambda own, _: replace(own, kind="json"), BlobCorrupt),
+    "another index": (lambda own, _: replace(own, index=own.digest), BlobMissing),
+    "no index": (lambda own, _: replace(own, index=None), BlobMissing),
+    "another digest": (lambda own, _: replace(own, digest="1" * 64), BlobCorrupt),
+}
+
+WAYS: dict[str, Any] = {
+    "append": lambda s, it: s.append("note", {"it": it}),
+    "a user message": lambda s, it: s.user_message([{"type": "x", "it": it}]),
+    "arguments": lambda s, it: s.tool_call("t", {"it": it}, run=print, call_id="c"),
+    "a value": lambda s, it: s.value("v", lambda: it),
+    "a hook's event": lambda s, it: s.hook("h", it, run=print),
+    "a hook's decision": lambda s, it: s.hook("h", 1, run=lambda **_: it),
+    "a checkpoint": lambda s, it: s.checkpoint([it]),
+    "a summary": lambda s, it: s.compact(it, keep_from=1),
+    "a request": lambda s, it: s.model_call({"messages": [], "it": it}, call=print),
+    "a response": lambda s, it: s.model_call(
+        {"messages": []}, call=lambda **_: {"role": "assistant", "content": [it]}
+    ),
+    "a result": lambda s, it: s.end(result=it),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+async def test_no_event_refers_to_what_its_session_does_not_hold(nats_url: str, lie: str) -> None:
+    make, kind = LIES[lie]
+    content = random.Random(3).randbytes(1_500_000)
     async with connect(nats=nats_url, tenant=TENANT) as log:
-        session, blob = await spilled(log)
-        async with log.session() as other:
-            await other.append("note", {"stolen": blob})
-            with pytest.raises(BlobMissing, match=other.id):
-                _ = [piece async for piece in log.blob(other.id, blob)]
-        assert session != other.id
+        async with log.session() as other, log.session() as s:
+            own = await s.attach(io.BytesIO(content))
+            wrong = make(own, await other.attach(io.BytesIO(content[::-1])))
+            for way, refer in WAYS.items():
+                with pytest.raises(kind, match=s.id) as refused:
+                    await refer(s, wrong)
+                assert "nothing was recorded that refers to it" in str(refused.value), way
+            result = await s.tool_call("t", {}, run=lambda: wrong, call_id="d")
+            assert (result.outcome, result.output["error"]) == ("error", kind.__name__)
+            assert (s.state.status, len(s.state.hooks)) == ("running", 0)
+            await s.append("note", {"right": own})
+        events = [event async for event in log.read(s.id)]
+        referred = [blob for event in events for blob in held.references(event.raw)]
+        assert referred == [own]
+        async with log.session(id=s.id) as again:
+            assert again.state.open_request is None
+
+
+async def test_another_sessions_blob_is_taken_by_attaching_it(nats_url: str) -> None:
+    content = random.Random(3).randbytes(2_000_000)
+    async with connect(nats=nats_url, tenant=TENANT) as log:
+        async with log.session() as parent, parent.child(name="c") as child:
+            blob = await parent.attach(io.BytesIO(content))
+            with pytest.raises(BlobMissing, match="attach"):
+                await child.append("note", {"it": blob})
+            assert await child.attach(log.blob(parent.id, blob)) == blob
+            await child.append("note", {"it": blob})
+        assert b"".join([piece async for piece in log.blob(child.id, blob)]) == content
+
+
+async def test_what_an_earlier_process_attached_is_found_and_stored_anew(nats_url: str) -> None:
+    async with connect(nats=nats_url, tenant=TENANT) as log:
+        async with log.session(key="k") as s:
+            blob = await s.attach(io.BytesIO(bytes(2_000_000)))
+        subject = names.blob_subject(TENANT, s.id, str(blob.index))
+        before = await log.bus.last(BLOB_STREAM, subject)
+        async with log.session(key="k") as s:
+            await s.append("note", {"it": blob})
+            after = await log.bus.last(BLOB_STREAM, subject)
+            await s.append("note", {"it": blob})  # found once, it is known
+            assert before is not None
+            assert after is not None
+            assert after.sequence > before.sequence
+            last = await log.bus.last(BLOB_STREAM, subject)
+            assert last is not None
+            assert last.sequence == after.sequence
+
+
+async def test_what_the_log_refers_to_may_be_said_again_though_it_is_lost(nats_url: str) -> None:
+    async with connect(nats=nats_url, tenant=TENANT) as log:
+        async with log.session(key="k") as s:
+            blob = await s.attach(io.BytesIO(b"a file"))
+            await s.user_message([{"type": "document", "file": blob}])
+        await log.bus.purge(BLOB_STREAM, names.blob_subject(TENANT, s.id, "*"), below=2**50)
+        async with log.session(key="k") as s:
+            await s.model_call(
+                {"messages": [*s.state.messages(), {"role": "user", "content": [{"it": blob}]}]},
+                call=lambda **_: {"role": "assistant", "content": "it is gone"},
+            )
+
+
+async def test_an_item_for_the_inbox_that_refers_to_another_sessions_blob_is_refused(
+    nats_url: str,
+) -> None:
+    async with connect(nats=nats_url, tenant=TENANT) as log:
+        async with log.session() as other, log.session() as s:
+            blob = await other.attach(io.BytesIO(b"a file"))
+            await log.say(s.id, [{"type": "document", "file": blob}])
+            await log.say(s.id, "a plain word")
+            while not s.state.messages():
+                await s.wait(5)
+            assert [m["content"] for m in s.state.messages()] == ["a plain word"]
+        types = [event.type async for event in log.read(s.id)]
+        assert types[1:3] == ["inbox_refused", "user_message"]
 
 
 @pytest.mark.parametrize("bad", ["*", ">", "a.b", "A" * 64, "0" * 63])

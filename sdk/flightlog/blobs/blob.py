@@ -176,6 +176,14 @@ class Blobs:
             await self._put(digest, piece)
         self._taken.add(of)
 
+    async def renew(self, blob: Blob) -> None:
+        """Prove the blob and store it anew, unless this process has stored it.
+
+        What no event refers to yet may else be collected before one does.
+        """
+        await self.prove(blob)
+        await self.take(blob, self)
+
     async def listed(self, blob: Blob) -> list[str]:
         """The digests of the chunks that hold the content, in order."""
         if blob.index is None:

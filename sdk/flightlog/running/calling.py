@@ -10,9 +10,9 @@ from msgspec import Struct
 from flightlog import clock
 from flightlog.blobs import held
 from flightlog.calls import CallState, Ending
-from flightlog.errors import CallRefused, InvalidValue, NeedsDecision, TooLarge
+from flightlog.errors import CallRefused, NeedsDecision
 from flightlog.event import Event
-from flightlog.running.journal import Journal
+from flightlog.running.journal import UNRECORDABLE, Journal
 from flightlog.step import Call, idempotency_key
 from flightlog.tool import UNDECLARED
 from flightlog.wire import carry
@@ -120,7 +120,7 @@ class Calling:
         try:
             ended = self._ended(outcome, output)
             await self._journal.record(ended, parent=self._seq)
-        except (TooLarge, InvalidValue) as exc:
+        except UNRECORDABLE as exc:
             ended = self._ended("error", _described(exc))
             await self._journal.record(ended, parent=self._seq)
         self.recorded = Result(ended.outcome, carry.unpack(ended.output))

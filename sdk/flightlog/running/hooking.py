@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from flightlog.running.journal import Journal
+from flightlog.running.journal import UNRECORDABLE, Journal
 from flightlog.wire import carry
 from flightlog.wire.payload import HookCall, HookDecision
 
@@ -28,7 +28,11 @@ async def run(
             await journal.record(_failed(type(exc).__name__), parent=asked.seq)
         raise
     made = HookDecision(decision=stored, reason=journal.text(reason))
-    await journal.outlive(journal.record(made, parent=asked.seq))
+    try:
+        await journal.outlive(journal.record(made, parent=asked.seq))
+    except UNRECORDABLE as exc:
+        await journal.record(_failed(type(exc).__name__), parent=asked.seq)
+        raise
     return carry.unpack(stored)
 
 

@@ -11,11 +11,14 @@ from msgspec import UNSET, Raw, Struct
 from flightlog import clock
 from flightlog.blobs import held
 from flightlog.errors import (
+    BlobCorrupt,
+    BlobMissing,
     BusUnavailable,
     FlightlogError,
     InvalidValue,
     SessionEnded,
     Suspended,
+    TooLarge,
 )
 from flightlog.event import Event
 from flightlog.running import thread
@@ -24,6 +27,7 @@ from flightlog.state import ENDED, SessionState, apply
 from flightlog.wire import carry
 from flightlog.wire import payload as payloads
 from flightlog.wire.carry import Redact
+from flightlog.wire.chunk import Blob
 from flightlog.wire.layout import BLOB_STREAM
 from flightlog.wire.payload import SessionSuspended
 from flightlog.writing.appender import Appender
@@ -33,6 +37,8 @@ from flightlog.writing.holding import Holding
 T = TypeVar("T")
 OnEvent = Callable[[Event], object]
 
+# What a payload is refused for as it is, before any event of it is stored.
+UNRECORDABLE = (InvalidValue, TooLarge, BlobMissing, BlobCorrupt)
 CLOSING_SECONDS = 5.0  # how long a caller that is leaving waits for its last event
 _log = logging.getLogger("flightlog")
 
@@ -87,6 +93,11 @@ class Journal:
         name, raw = encoded(payload)
         return await self.append(name, raw, parent=parent)
 
+    def know(self, blob: Blob) -> None:
+        """That this process has stored the blob: payloads may refer to it."""
+        if self.holding is not None:
+            self.holding.know(blob)
+
     def is_crowded(self, payload: Struct) -> bool:
         """Whether the payload is too large for its event, whatever leaves it for blobs."""
         return self.holding is not None and self.holding.is_crowded(*encoded(payload))
@@ -110,10 +121,9 @@ class Journal:
         self.check()
         until = None if deadline is None else clock.elapsed() + deadline
         draft = await self._stowed(Draft(type, payload, parent_seq=parent), deadline)
-        if draft.payload is not payload:
-            self.check()
-            deadline = None if until is None else max(0.0, until - clock.elapsed())
-        return await self._send(draft, deadline)
+        self.check()
+        left = None if until is None else max(0.0, until - clock.elapsed())
+        return await self._send(draft, left)
 
     async def _stowed(self, draft: Draft, deadline: float | None = None) -> Draft:
         """The draft, what it refers to being stored: a crash leaves no event without its blobs."""
@@ -123,9 +133,9 @@ class Journal:
         self._stowing.add(stowing)
         try:
             async with asyncio.timeout(deadline):
-                return await self.holding.stow(draft)
+                return await self.holding.stow(draft, self.state)
         except TimeoutError:
-            why = "what the event refers to was not stored in time"
+            why = "what the event refers to was not stored, or found, in time"
             raise BusUnavailable(f"stream {BLOB_STREAM}", why, session=self.session) from None
         finally:
             self._stowing.discard(stowing)

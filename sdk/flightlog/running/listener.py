@@ -7,10 +7,10 @@ from typing import Any
 
 from flightlog import clock
 from flightlog.bus.protocol import Bus, Listening, Message
-from flightlog.errors import BusUnavailable, FlightlogError, InvalidValue, TooLarge
+from flightlog.errors import BlobCorrupt, BlobMissing, BusUnavailable, FlightlogError
 from flightlog.running import inbox
 from flightlog.running.inbox import Received
-from flightlog.running.journal import Journal
+from flightlog.running.journal import UNRECORDABLE, Journal
 from flightlog.running.ruling import Owed
 from flightlog.state import ENDED
 from flightlog.wire import payload as payloads
@@ -128,9 +128,8 @@ class Listener:
         try:
             owed = inbox.events_for(journal.state, received, redact=journal.redact)
             await self._record(owed)
-        except (InvalidValue, TooLarge):
-            why = "it cannot be recorded: too large, or not in the wire's form"
-            await journal.record(payloads.InboxRefused(inbox=at, why=why))
+        except UNRECORDABLE as exc:
+            await journal.record(payloads.InboxRefused(inbox=at, why=_why(exc)))
 
     async def _record(self, owed: list[Owed]) -> None:
         match [each.payload for each in owed]:
@@ -156,6 +155,15 @@ class Listener:
 def pause_after(pause: float, *, missed: bool) -> float:
     """Seconds to the next look without a hint; short again where hints may have been missed."""
     return POLL_FIRST if missed else min(2 * pause, POLL_MOST)
+
+
+def _why(exc: FlightlogError) -> str:
+    match exc:
+        case BlobMissing() | BlobCorrupt():
+            why = "it refers to a blob that this session does not hold, or not whole"
+        case _:
+            why = "too large, or not in the wire's form"
+    return f"it cannot be recorded: {why}"
 
 
 async def _quietly(work: Coroutine[Any, Any, object]) -> None:

@@ -10,11 +10,11 @@ from msgspec import DecodeError, Raw
 from flightlog import context
 from flightlog.blobs.spill import THRESHOLD
 from flightlog.bus.protocol import Bus
-from flightlog.errors import CallRefused, InvalidValue, TooLarge
+from flightlog.errors import CallRefused, InvalidValue
 from flightlog.event import Event
 from flightlog.messages import providers
 from flightlog.messages.provider import Provider
-from flightlog.running.journal import Journal
+from flightlog.running.journal import UNRECORDABLE, Journal
 from flightlog.step import CallModel
 from flightlog.wire import carry
 from flightlog.wire import subject as names
@@ -120,7 +120,7 @@ class Requesting:
     async def _answered(self, response: ModelResponse) -> None:
         try:
             event = await self._journal.record(response, parent=self._seq)
-        except TooLarge as exc:
+        except UNRECORDABLE as exc:
             await self._failed(exc)
             raise
         for call_id, arguments in self._originals.items():

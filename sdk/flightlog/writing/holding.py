@@ -21,6 +21,10 @@ from flightlog.writing.draft import Draft
 
 T = TypeVar("T")
 
+_ATTACH = (
+    "so nothing was recorded that refers to it: attach its content here first; "
+    "s.attach(log.blob(OTHER, blob)) takes it from another session"
+)
 _SHORTENS = frozenset({"compact", "model_request"})  # events that may drop some of the context
 
 
@@ -31,20 +35,46 @@ class Holding:
         self.blobs = blobs
         self._limits = limits
         self._new: dict[str, bytes] = {}
+        self._known: set[Blob] = set()
+
+    def know(self, blob: Blob) -> None:
+        """That the session has this blob: this process has stored it."""
+        self._known.add(chunk.content_of(blob))
 
     def takes(self, draft: Draft) -> bool:
-        """Whether something of the draft may have to go into blobs."""
-        return spills(draft.type, draft.payload, self._limits)
+        """Whether something of the draft may have to go into blobs, or to be looked for there."""
+        return spills(draft.type, draft.payload, self._limits) or bool(self._unknown(draft))
+
+    def _unknown(self, draft: Draft) -> set[Blob]:
+        return {chunk.content_of(blob) for blob in held.references(draft.payload)} - self._known
 
     def is_crowded(self, type: str, raw: Raw) -> bool:
         """Whether more is left of the payload than a message surely holds."""
         return len(raw) > self.blobs.chunk_size < len(spill(type, raw, self._limits)[0])
 
-    async def stow(self, draft: Draft) -> Draft:
+    async def stow(self, draft: Draft, state: SessionState) -> Draft:
         """The draft as it can be appended, what it refers to being stored. Raises as `Blobs`."""
+        if unknown := self._unknown(draft):
+            await self._find(unknown, state)
         stowed, spilled = await stow(self.blobs, draft, self._limits)
         self._new |= {each.blob.digest: each.content for each in spilled}
         return stowed
+
+    async def _find(self, unknown: set[Blob], state: SessionState) -> None:
+        """See that the session has blobs that its author refers to, and will have them still.
+
+        What the log refers to already is damaged, if at all, whatever is appended.
+        """
+        logged = {chunk.content_of(blob) for raw in _raws(state) for blob in held.references(raw)}
+        for blob in unknown - logged:
+            try:
+                await self.blobs.renew(blob)
+            except BlobMissing as exc:
+                raise BlobMissing(exc.session, exc.digest, _ATTACH) from None
+            except BlobCorrupt as exc:
+                why = f"{exc.why}; nothing was recorded that refers to it"
+                raise BlobCorrupt(exc.session, exc.digest, why) from None
+        self._known |= unknown
 
     def after(self, before: SessionState, event: Event, state: SessionState) -> SessionState:
         """The state after an event, with the contents that it needs and no others."""
