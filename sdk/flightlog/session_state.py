@@ -11,6 +11,7 @@ from flightlog import calls as calling
 from flightlog.blobs import held
 from flightlog.blobs.held import Held
 from flightlog.calls import Calls, CallState
+from flightlog.errors import BlobCorrupt, BlobMissing
 from flightlog.lineage import Lineage
 from flightlog.messages import edit, params, providers, values, view
 from flightlog.messages.params import Earlier
@@ -118,7 +119,7 @@ class SessionState(Struct, frozen=True, kw_only=True):
             return Ended(self.status)
         if ready := [call for call in self.calls if self._runs(call)]:
             return RunTools(self._calls(ready))
-        if undecided := [call for call in self.calls if call.phase == "undecided"]:
+        if undecided := [call for call in self.calls if self._waits_for_a_person(call)]:
             return Decide(self._calls(undecided))
         if any(c.phase != "done" for c in self.calls if self._is_last(c)):
             return RunTools(())
@@ -214,7 +215,24 @@ class SessionState(Struct, frozen=True, kw_only=True):
     def _runs(self, call: CallState) -> bool:
         if call.announced_by is None or (call.cut and self.is_stale(call)):
             return False
+        return self._is_ready(call) and self.loss(call) is None
+
+    def _is_ready(self, call: CallState) -> bool:
         return call.phase == "rerun" or (call.phase == "announced" and self._is_last(call))
+
+    def _waits_for_a_person(self, call: CallState) -> bool:
+        return call.phase == "undecided" or (self._is_ready(call) and self.loss(call) is not None)
+
+    def loss(self, call: CallState) -> str | None:
+        """What is wrong with the blobs that hold a model's arguments: it can never be run then."""
+        if self.held is UNSET or call.announced_by is None:
+            return None
+        try:
+            for blob in held.inlined(held.references(call.arguments)):
+                self._content(blob)
+        except (BlobMissing, BlobCorrupt) as exc:
+            return str(exc)
+        return None
 
     def _calls(self, found: list[CallState]) -> tuple[Call, ...]:
         return tuple(
@@ -222,9 +240,16 @@ class SessionState(Struct, frozen=True, kw_only=True):
                 name=call.name,
                 call_id=call.call_id,
                 announced_by=call.announced_by,
-                arguments=carry.unpack(self.whole(call.arguments)),
+                arguments=carry.unpack(self._had(call)),
                 attempt=call.attempt + 1,
                 idempotency_key=idempotency_key(self.session_id, call.announced_by, call.call_id),
             )
             for call in found
         )
+
+    def _had(self, call: CallState) -> Raw:
+        """The arguments, as they are stored where they can never be had again."""
+        try:
+            return self.whole(call.arguments)
+        except (BlobMissing, BlobCorrupt):
+            return call.arguments

@@ -10,7 +10,8 @@ class Call(Struct, frozen=True):
     """A tool call that is to be run: the next attempt, 1 for the first.
 
     `announced_by` is the seq of the model_response that asked for it, None without one.
-    `arguments` are Python values, marks resolved. `idempotency_key` is the same for every attempt
+    `arguments` are Python values, marks resolved; lost content, of a call that waits for a person,
+    is its `Blob`. `idempotency_key` is the same for every attempt
     and another one in a fork.
     """
 

@@ -1,5 +1,6 @@
 """Blobs on a real broker: what is stored comes back, and what is damaged is named."""
 
+import functools
 import io
 import json
 import random
@@ -13,9 +14,14 @@ from flightlog import (
     Blob,
     BlobCorrupt,
     BlobMissing,
+    CallModel,
+    Decide,
     FlightlogError,
     Log,
     LogFull,
+    NeedsDecision,
+    RunTools,
+    Suspended,
     TooLarge,
     connect,
 )
@@ -25,6 +31,7 @@ from flightlog.blobs.zstd import compress, library
 from flightlog.bus.answer import Acked
 from flightlog.bus.nats_bus import NatsBus, connect_bus
 from flightlog.bus.protocol import Outgoing
+from flightlog.running import inbox
 from flightlog.wire import carry, chunk, stand_in
 from flightlog.wire import subject as names
 from flightlog.wire.layout import BLOB_STREAM
@@ -371,6 +378,79 @@ async def test_what_is_attached_stays_apart_from_the_messages(nats_url: str) -> 
             {"role": "user", "content": [{"type": "document", "file": blob}]}
         ]
         assert b"".join([piece async for piece in log.blob(s.id, blob)]) == content
+
+
+ANTHROPIC = {
+    "role": "assistant",
+    "content": [{"type": "tool_use", "id": "t1", "name": "write", "input": {"text": WORDS}}],
+}
+OPENAI = {
+    "role": "assistant",
+    "tool_calls": [
+        {
+            "id": "t1",
+            "type": "function",
+            "function": {"name": "write", "arguments": json.dumps({"text": WORDS})},
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize("started", [False, True])
+@pytest.mark.parametrize("lost", ["missing", "corrupt"])
+@pytest.mark.parametrize(
+    ("provider", "answer"), [("anthropic", ANTHROPIC), ("openai-chat", OPENAI)]
+)
+async def test_a_call_whose_arguments_are_lost_waits_for_a_person_and_the_session_goes_on(
+    nats_url: str, provider: str, answer: dict[str, Any], lost: str, started: bool
+) -> None:
+    async with connect(nats=nats_url, tenant=TENANT) as log:
+        async with log.session(key="k") as s:
+            await s.user_message("write it down")
+            await s.model_call(
+                {"messages": s.state.messages()}, call=lambda **_: answer, provider=provider
+            )
+            [call] = s.state.next.calls  # type: ignore[union-attr]
+            assert call.arguments == {"text": WORDS}
+            if started:
+                with pytest.raises(Suspended):
+                    async with s.calling(call, on_resume="rerun"):
+                        await s.suspend()
+        await lose(log, s.id, lost)
+        seen = await log.state(s.id)
+        assert isinstance(seen.next, RunTools if started else Decide)
+        async with log.session(key="k") as s:
+            step = s.state.next
+            assert isinstance(step, Decide)
+            assert [each.call_id for each in step.calls] == ["t1"]
+            assert s.id in s.state.calls[0].question
+            with pytest.raises(NeedsDecision):
+                await s.tool_call(step.calls[0], run=print)
+        ruled = functools.partial(inbox.decision, "t1", announced_by=call.announced_by, by="eve")
+        await log.send(s.id, ruled(ruling="rerun"))
+        async with log.session(key="k") as s:
+            assert isinstance(s.state.next, Decide)
+            await log.send(s.id, ruled(ruling="result", output="written by hand"))
+            assert await s.wait(10)
+            assert isinstance(s.state.next, CallModel)
+            with pytest.raises((BlobMissing, BlobCorrupt)):
+                s.state.messages()
+            await s.compact("it was written by hand", keep_from=s.state.seq)
+            assert len(s.state.messages()) == 1
+        made = [event.payload async for event in log.read(s.id) if event.type == "decision_made"]
+        assert [each["ruling"] for each in made] == ["refused", "result"]
+        assert "cannot be run again" in made[0]["reason"]
+
+
+async def lose(log: Log, session: str, how: str) -> None:
+    subject = names.blob_subject(TENANT, session, "*")
+    assert isinstance(log.bus, NatsBus)
+    found = [each async for page in log.bus.subjects(BLOB_STREAM, filter=subject) for each in page]
+    if how == "missing":
+        assert await log.bus.purge(BLOB_STREAM, subject, below=2**50)
+    else:
+        for each in found:
+            await replaced(log.bus, each.rpartition(".")[2], b"garbage", session=session)
 
 
 def test_what_stands_in_is_as_deep_as_it_was_made() -> None:

@@ -140,7 +140,7 @@ def _tell(session: str, call: CallState, ruling: Ruling, taken: str | None, *, j
         about = {"call_id": call.call_id, "announced_by": call.announced_by}
         show_json({"session": session, **about, "ruling": ruling, "recorded": taken})
     elif refused:
-        note("the ruling came too late: the call was decided already, as the log shows")
+        note("the ruling was refused: the call was decided already, or cannot be run; the log says")
     elif taken is not None:
         say(f"{_name(call)}: {ruling}, taken by the session's writer")
     else:

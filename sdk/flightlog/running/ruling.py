@@ -42,7 +42,7 @@ class Owed(Struct, frozen=True):
 
 def in_flight(state: SessionState) -> list[CallState]:
     """The calls that an older writer left without a result and that nothing rules yet."""
-    return [call for call in state.calls if state.is_stale(call) and _is_open(call)]
+    return [call for call in state.calls if state.is_stale(call) and _is_open(state, call)]
 
 
 def on_resume(state: SessionState) -> list[Owed]:
@@ -51,7 +51,7 @@ def on_resume(state: SessionState) -> list[Owed]:
     Idempotent: a call that is ruled, or waits for a person, is left alone. A call whose ruling was
     stored without the result that follows from it gets that result.
     """
-    owed = [each for call in in_flight(state) for each in _by_policy(call)]
+    owed = [each for call in in_flight(state) for each in _by_policy(state, call)]
     owed += [_settled(call) for call in state.calls if call.phase == "ruled"]
     failed = HookDecision(reason="the process ended before the hook decided", outcome="failed")
     return owed + [Owed(failed, seq) for seq in state.hooks]
@@ -88,17 +88,25 @@ def on_decision(
 def _refusal(state: SessionState, call: CallState | None, ruling: str) -> str | None:
     if call is None or call.phase != "undecided":
         return _CLOSED
-    return _GONE if ruling == "rerun" and call.cut and state.is_stale(call) else None
+    if ruling != "rerun":
+        return None
+    if call.cut and state.is_stale(call):
+        return _GONE
+    lost = state.loss(call)
+    return None if lost is None else f"it cannot be run again: {lost}"
 
 
-def _is_open(call: CallState) -> bool:
-    return call.phase == "running" or (call.phase in ("announced", "rerun") and call.cut)
+def _is_open(state: SessionState, call: CallState) -> bool:
+    if call.phase == "running":
+        return True
+    return call.startable and (call.cut or state.loss(call) is not None)
 
 
-def _by_policy(call: CallState) -> list[Owed]:
-    policy = "ask" if call.cut else call.on_resume
+def _by_policy(state: SessionState, call: CallState) -> list[Owed]:
+    lost = state.loss(call)
+    policy = "ask" if call.cut or lost is not None else call.on_resume
     if policy == "ask":
-        return [Owed(DecisionRequested(call=call.ref, question=_question(call)))]
+        return [Owed(DecisionRequested(call=call.ref, question=_question(call, lost)))]
     if policy == "rerun":
         return [Owed(DecisionMade(call=call.ref, ruling="rerun", by=POLICY))]
     made = DecisionMade(call=call.ref, ruling="fail", by=POLICY)
@@ -125,9 +133,10 @@ def _result(
     )
 
 
-def _question(call: CallState) -> str:
-    if call.cut and not call.attempt:
-        return (
-            f"{call.name} was not started, and its redacted arguments are gone: what is its result?"
-        )
-    return f"{call.name} (attempt {call.attempt}) has no recorded result: did it take effect?"
+def _question(call: CallState, lost: str | None) -> str:
+    why = "" if lost is None else f" ({lost})"
+    if not call.attempt and (call.cut or lost is not None):
+        gone = "its redacted arguments are gone" if call.cut else "its arguments are lost"
+        return f"{call.name} was not started, and {gone}: what is its result?{why}"
+    asked = f"{call.name} (attempt {call.attempt}) has no recorded result: did it take effect?"
+    return asked + why
