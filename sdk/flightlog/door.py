@@ -67,6 +67,7 @@ class Door:
         *,
         id: str | None = None,
         on_live: OnLive = "takeover",
+        gone: str | None = None,
         signals: frozenset[Signals],
         deadline: float = OPEN_DEADLINE,
     ) -> AsyncGenerator[Session]:
@@ -77,7 +78,8 @@ class Door:
         found, made_by = await opening.patiently(identify, until=until)
         wanted = replace(wanted, id=found, made_by=made_by)
         if on_live == "refuse":
-            until = await self._refuse_live(found, until)
+            until, writer = await self._refuse_live(found, until, gone)
+            wanted = replace(wanted, after_writer=writer)
         snapshot = await self._cache.snapshot(found)
         look = functools.partial(opening.look, self.bus, wanted, snapshot)
         folded, until = await opening.page_by_page(look, until=until)
@@ -147,10 +149,10 @@ class Door:
             raise
         return journal, opened
 
-    async def _refuse_live(self, id: str, until: float) -> float:
+    async def _refuse_live(self, id: str, until: float, gone: str | None) -> tuple[float, int]:
         """Raise if somebody writes it; else the time until when to open it, listening apart.
 
-        The log alone knows that nobody does: the catalog may lag.
+        With the number of its last writer. The log alone knows that nobody does: the catalog lags.
         """
         snapshot = await self._cache.snapshot(id)
 
@@ -158,11 +160,12 @@ class Door:
             return opening.fold(self.bus, self.tenant, id, snapshot, passed=passed)
 
         folded, until = await opening.page_by_page(look, until=until)
-        patience, began = (
-            alive.SILENCE if folded.state.status == "running" else 0.5,
-            clock.elapsed(),
-        )
+        state, began = folded.state, clock.elapsed()
+        if gone and state.writer_id and not state.writer_id.startswith(gone):
+            raise SessionLive(id)
+        is_left = gone is not None or state.status != "running"
+        patience = alive.ASK_PATIENCE if is_left else alive.SILENCE
         listen = functools.partial(alive.is_live, self.bus, self.tenant, id, patience=patience)
         if id in self._open_here or await opening.patiently(listen, until=until + patience):
             raise SessionLive(id)
-        return until + clock.elapsed() - began
+        return until + clock.elapsed() - began, state.writer

@@ -85,6 +85,7 @@ class Log:
         labels: Mapping[str, str] | None = None,
         tools: Tools = (),
         on_live: OnLive = "takeover",
+        gone: str | None = None,
         reopen: bool = False,
         on_event: OnEvent | None = None,
         signals: Iterable[Signals] = SIGNALS,
@@ -96,7 +97,9 @@ class Log:
         creates; neither takes `FLIGHTLOG_SESSION_KEY`, else a new session. `labels` are added to
         those of `FLIGHTLOG_LABELS` (`name=value,name=value`) and come before them. Opening appends
         one event, which fences every older writer; with `on_live="refuse"` a live one raises
-        `SessionLive` instead. `tools` declares policies by name. `compatible` are the other
+        `SessionLive` instead, and with `gone` so does the session of any writer whose id does not
+        begin like that: those that do are known to have ended, so their beats are not waited for.
+        `tools` declares policies by name. `compatible` are the other
         versions of this harness whose sessions it can resume: any further one raises
         `VersionRefused`.
         `on_event` sees each event that is appended live, never a restored one.
@@ -122,7 +125,12 @@ class Log:
             compatible=None if compatible is None else frozenset(compatible),
         )
         entering = self._door.enter(
-            wanted, on_event, id=id, on_live=on_live, signals=frozenset(signals), deadline=deadline
+            *(wanted, on_event),
+            id=id,
+            on_live=on_live,
+            gone=gone,
+            signals=frozenset(signals),
+            deadline=deadline,
         )
         async with entering as session:
             yield session

@@ -38,6 +38,11 @@ class Past:
                 pass
         return await opening.fold(*where, None, until=at)
 
+    async def latest(self, session: str) -> Folded[SessionState]:
+        """The session's state now, with what other processes wrote a moment ago."""
+        snapshot = await self._cache.snapshot(session)
+        return await opening.to_the_end(self._bus, self._tenant, session, snapshot)
+
     async def read(
         self, session: str, *, after: int = 0, until: int | None = None
     ) -> AsyncIterator[Event]:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import sys
 
 import flightlog
@@ -86,6 +87,23 @@ async def main(role: str) -> None:
         await globals()[role.replace("-", "_")](session)
 
 
+def tell_signals() -> None:
+    """Say which signal comes first."""
+    asked = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2}
+    signal.pthread_sigmask(signal.SIG_BLOCK, asked)
+    say("ready")
+    say(signal.Signals(signal.sigwait(asked)).name)
+
+
+def leave_a_writer() -> None:
+    """Leave the session to a process that no group ends."""
+    command = [sys.executable, "-m", "tests.recorder.agent", "works"]
+    left = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
+    assert left.stdout is not None
+    sys.stdout.buffer.write(left.stdout.readline())
+    sys.stdout.flush()
+
+
 def show_environment() -> None:
     """Print what a run says to its program."""
     say(json.dumps({k: v for k, v in os.environ.items() if k.startswith("FLIGHTLOG_")}))
@@ -98,9 +116,10 @@ if __name__ == "__main__":
         case ["exits", code]:
             sys.exit(int(code))
         case ["tells-signals"]:
-            signal.signal(signal.SIGUSR1, lambda *_: say("heard"))
-            say("ready")
-            signal.pause()
+            tell_signals()
+        case ["leaves-a-writer", code]:
+            leave_a_writer()
+            sys.exit(int(code))
         case [role, *code]:
             asyncio.run(main(role))
             sys.exit(int(code[0]) if code else 0)

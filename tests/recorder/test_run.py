@@ -1,9 +1,6 @@
-"""`flightlog run`: real programs, real signals, and what the session says of them afterwards."""
+"""`flightlog run`: real programs, and what the session says of them afterwards."""
 
-import contextlib
 import json
-import os
-import signal
 import sys
 from pathlib import Path
 
@@ -11,52 +8,29 @@ import pytest
 
 from flightlog import Log
 from flightlog_recorder.embedded import Servers
-from tests.recorder.command import Command, Ran, Running
+from tests.recorder.command import Command, Ran
 from tests.recorder.command import flightlog as command
+from tests.recorder.jobs import (
+    AGENT,
+    KEY,
+    RUN,
+    SESSION_KEY,
+    failures,
+    is_gone,
+    ready,
+    session_of,
+    status,
+)
 from tests.scripted import TENANT, payloads, types, until
 
 # Two interpreters start for each attempt, on a busy machine.
 pytestmark = pytest.mark.timeout(60)
-
-KEY, TIME = "nightly", "2026-11-30T02:00Z"
-SESSION_KEY = f"{KEY}/{TIME}"
-RUN = ("run", "--key", KEY, "--schedule-time", TIME, "--backoff", "0.01")
-AGENT = ("--", sys.executable, "-m", "tests.recorder.agent")
 
 
 @pytest.fixture
 def run(servers: Servers, log: Log) -> Command:
     assert log.tenant == TENANT
     return command(servers)
-
-
-async def session_of(log: Log, key: str = SESSION_KEY) -> str:
-    found = await log.look_up(key)
-    assert found is not None
-    return found
-
-
-async def status(log: Log, key: str = SESSION_KEY) -> tuple[str, str | None]:
-    state = await log.state(await session_of(log, key))
-    return state.status, state.reason
-
-
-async def failures(log: Log) -> list[dict[str, object]]:
-    return await payloads(log, await session_of(log), "attempt_failed")
-
-
-async def ready(running: Running) -> int:
-    word, pid = (await running.line()).split()
-    assert word == "ready"
-    return int(pid)
-
-
-def is_gone(pid: int) -> bool:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, 0)
-        with contextlib.suppress(FileNotFoundError):
-            return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
-    return True
 
 
 async def test_a_program_finds_its_session_its_labels_and_its_servers_in_the_environment(
@@ -211,70 +185,11 @@ def redact(text: str) -> str:
     return text.replace("secret", "******")
 
 
-async def test_sigterm_suspends_the_session_and_lets_the_job_retry_its_pod(
-    run: Command, log: Log
-) -> None:
-    async with run.running(*RUN, *AGENT, "sleeps") as running:
-        await ready(running)
-        assert await running.stop() == 143
-    assert await status(log) == ("suspended", "SIGTERM")
-    assert (await run(*RUN, *AGENT, "ends")).code == 0
-    assert await status(log) == ("completed", None)
-
-
-async def test_a_program_that_does_not_end_is_killed_after_its_grace_and_its_session_suspended(
-    run: Command, log: Log
-) -> None:
-    async with run.running(*RUN, "--grace", "0.2", *AGENT, "sleeps-on") as running:
-        pid = await ready(running)
-        assert await running.stop() == 143
-        assert is_gone(pid)
-    assert await status(log) == ("suspended", "SIGTERM")
-    assert "attempt_failed" not in await types(log, await session_of(log))
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGHUP, 129)])
-async def test_other_stops_suspend_too(
-    run: Command, log: Log, number: signal.Signals, code: int
-) -> None:
-    async with run.running(*RUN, *AGENT, "sleeps") as running:
-        await ready(running)
-        assert await running.stop(number) == code
-    assert (await status(log))[0] == "suspended"
-
-
-async def test_other_signals_go_on_to_the_program(run: Command) -> None:
-    async with run.running(*RUN, *AGENT, "tells-signals") as running:
-        assert await running.line() == "ready"
-        os.kill(running.pid, signal.SIGUSR1)
-        assert await running.line() == "heard"
-
-
 async def test_what_the_program_leaves_behind_ends_with_it(run: Command) -> None:
     async with run.running(*RUN, *AGENT, "leaves-an-orphan") as running:
         orphan = await ready(running)
         await running.ended()
     await until(lambda: is_gone(orphan))
-
-
-async def test_another_live_writer_is_left_alone(run: Command, log: Log) -> None:
-    async with log.session(key=SESSION_KEY) as session:
-        await session.user_message("mine")
-        ran = await run(*RUN, *AGENT, "ends")
-        assert ran.code == 4
-        assert ran.err.count("\n") == 1
-        await session.user_message("still mine")
-
-
-async def test_a_program_that_was_fenced_is_never_restarted(run: Command, log: Log) -> None:
-    async with run.running(*RUN, *AGENT, "works") as running:
-        await ready(running)
-        async with log.session(key=SESSION_KEY) as session:
-            ran = await running.ended()
-            assert ran.code == 4
-            assert "taken" in ran.err
-            await session.user_message("mine now")
-    assert (await run("run", "--key", "other", *AGENT, "exits", "4")).code == 4
 
 
 async def test_no_bus_is_exit_code_3_and_nothing_is_started() -> None:

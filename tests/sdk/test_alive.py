@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from flightlog import Log, SessionLive, connect
+from flightlog.bus.answer import Acked
 from flightlog.bus.nats_bus import NatsBus, connect_bus
 from flightlog.bus.protocol import Message, Outgoing
+from flightlog.event import Event
 from flightlog.running import alive
 from flightlog.running.alive import Beat
 from flightlog.wire.subject import log_subject
@@ -111,11 +113,7 @@ async def test_noise_on_the_subject_is_no_beat(nats_url: str, bus: NatsBus) -> N
 async def test_a_running_session_is_dead_after_three_missed_beats_and_no_sooner_without_a_catalog(
     nats_url: str, bus: NatsBus
 ) -> None:
-    session = "sess_quiet"
-    writer = {"writer": {"number": 1, "id": "w" * 32}}
-    started = follow(None, type="session_started", payload=writer, session=session)
-    live = log_subject(TENANT, session, "live")
-    await bus.append(live, [Outgoing(started.body, {})], expected=0, timeout=5)
+    session, _ = await left_by(bus, "w" * 32)
     async with connect(nats=nats_url, tenant=TENANT) as log:
         opening = asyncio.create_task(try_to_open(log, session))
         await asyncio.wait([opening], timeout=1)  # a beat is due every five seconds
@@ -125,6 +123,75 @@ async def test_a_running_session_is_dead_after_three_missed_beats_and_no_sooner_
             await opening
 
 
-async def try_to_open(log: Log, session: str) -> None:
-    async with log.session(id=session, on_live="refuse"):
+async def left_by(bus: NatsBus, *writers: str) -> tuple[str, list[Event]]:
+    """A session that writers took one after the other, of which nobody says that he is alive."""
+    session, events = "sess_quiet", list[Event]()
+    for number, writer in enumerate(writers, 1):
+        kind = "session_resumed" if events else "session_started"
+        said = {"writer": {"number": number, "id": writer}}
+        last = events[-1] if events else None
+        events.append(follow(last, type=kind, payload=said, session=session))
+    await store(bus, session, events)
+    return session, events
+
+
+async def store(bus: NatsBus, session: str, events: list[Event], *, after: int = 0) -> None:
+    live = log_subject(TENANT, session, "live")
+    bodies = [Outgoing(event.body, {}) for event in events]
+    for number, body in enumerate(bodies, after):
+        assert isinstance(await bus.append(live, [body], expected=number, timeout=5), Acked)
+
+
+async def test_a_writer_that_is_known_to_be_gone_is_not_waited_for(
+    nats_url: str, bus: NatsBus
+) -> None:
+    session, _ = await left_by(bus, "v" * 32, "w" * 32)
+    async with connect(nats=nats_url, tenant=TENANT) as log:
+        async with asyncio.timeout(alive.SILENCE / 2):
+            for other in ("v" * 32, "w" * 31 + "v"):
+                with pytest.raises(SessionLive):
+                    await try_to_open(log, session, gone=other)
+            await try_to_open(log, session, gone="w" * 16)
+        assert (await log.state(session)).writer == 3
+
+
+async def test_a_writer_who_is_said_to_be_gone_and_answers_keeps_his_session(
+    nats_url: str,
+) -> None:
+    async with (
+        connect(nats=nats_url, tenant=TENANT) as log,
+        connect(nats=nats_url, tenant=TENANT) as other,
+        log.session() as session,
+    ):
+        with pytest.raises(SessionLive):
+            await try_to_open(other, session.id, gone=session.state.writer_id)
+        await session.user_message("still mine")
+
+
+async def test_a_writer_who_comes_while_it_is_listened_for_the_last_one_is_not_fenced(
+    nats_url: str, bus: NatsBus
+) -> None:
+    session, [started] = await left_by(bus, "v" * 32)
+    asked = asyncio.Event()
+
+    async def listen(message: Message) -> None:
+        beat = alive.read(message.body)
+        if beat is not None and beat.asks == session:
+            asked.set()
+
+    listening = await bus.listen(f"flightlog.v1.alive.{TENANT}", listen)
+    async with connect(nats=nats_url, tenant=TENANT) as log:
+        opening = asyncio.create_task(try_to_open(log, session, gone="v" * 32))
+        await asked.wait()
+        said = {"writer": {"number": 2, "id": "w" * 32}}
+        resumed = follow(started, type="session_resumed", payload=said, session=session)
+        await store(bus, session, [resumed], after=1)
+        with pytest.raises(SessionLive):
+            await opening
+        assert (await log.state(session)).writer == 2
+    await listening.close()
+
+
+async def try_to_open(log: Log, session: str, *, gone: str | None = None) -> None:
+    async with log.session(id=session, on_live="refuse", gone=gone):
         pass

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from flightlog import Fenced, FlightlogError, Log, NoSuchSession, Session, clock
+from flightlog import Fenced, FlightlogError, Log, Session, SessionLive, SessionPurged, clock
 from flightlog.running import alive, opening
 from flightlog.state import SessionState
 from flightlog_recorder.run import verdict as verdicts
@@ -32,8 +32,7 @@ from flightlog_recorder.run.verdict import (
 LOOK_DEADLINE = 5.0  # seconds for the bus to answer before the program is started,
 RECORD_DEADLINE = 60.0  # and after its end, when there is something to lose
 PAUSE_MOST = 60.0  # seconds between two attempts
-ASK_PATIENCE = 0.5  # seconds for a process to say that it has a session that looks left
-_ELSEWHERE = "another process is writing the session; nothing was started or appended"
+_ELSEWHERE = "another process is writing the session; nothing is started or appended"
 
 Connect = Callable[[], AbstractAsyncContextManager[Log]]
 Tell = Callable[[str], None]
@@ -129,7 +128,8 @@ class Runner:
     ) -> After:
         """Append what was found, unless the session has ended or is another's meanwhile.
 
-        Nobody listens for beats here: before the start nobody had it, and no other writer came.
+        Its last writer is gone: before the start nobody wrote it, and of our own only what the
+        program left behind may be alive, which says so at once.
         """
         job = self._job
         entering = log.session(
@@ -137,6 +137,8 @@ class Runner:
             labels=job.labels,
             harness_version=(state.harness_version if state else None) or "",
             signals=(),
+            on_live="refuse",
+            gone=verdicts.gone(state, job.rules),
         )
         try:
             async with entering as session:
@@ -144,7 +146,7 @@ class Runner:
                     await _append(session, found, closing)
                 elif closing is not None:
                     return verdicts.after(session.state, closing.end, job.rules, closing.began)
-        except Fenced:
+        except (Fenced, SessionLive):
             return Leave(FENCED, _ELSEWHERE)
         return found
 
@@ -152,10 +154,10 @@ class Runner:
         session = await log.look_up(self._job.key)
         if session is None:
             return None
-        try:
-            return (await log.fold(session)).state
-        except NoSuchSession:
-            return None
+        folded = await log.past.latest(session)
+        if folded.presence == "purged":
+            raise SessionPurged(session)
+        return folded.state if folded.presence == "present" else None
 
     async def _pause(self, found: Retry) -> None:
         pause = min(PAUSE_MOST, self._job.backoff * 2.0 ** min(found.attempt - 1, 30))
@@ -218,7 +220,7 @@ async def _is_live(log: Log, state: SessionState) -> bool:
     session = str(state.session_id)
     if await _is_stalled(log, session, state.seq):
         return False
-    patience = alive.SILENCE if state.status == "running" else ASK_PATIENCE
+    patience = alive.SILENCE if state.status == "running" else alive.ASK_PATIENCE
     return await alive.is_live(log.bus, log.tenant, session, patience=patience)
 
 

@@ -166,6 +166,13 @@ def is_taken(state: SessionState, rules: Rules, began: Began) -> bool:
     return state.writer > began.writer and not is_ours(state, rules)
 
 
+def gone(state: SessionState | None, rules: Rules) -> str:
+    """How the id of the last writer begins, where none but ours and those before us have come."""
+    if state is None or not state.writer_id or is_ours(state, rules):
+        return rules.run
+    return state.writer_id
+
+
 def is_on_purpose(reason: str) -> bool:
     """Whether a session was suspended for a reason, not by leaving its block without an end."""
     return reason != _LEFT and not reason.endswith(_RAISED)

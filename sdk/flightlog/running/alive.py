@@ -16,6 +16,7 @@ from flightlog.wire import subject as names
 
 BEAT_SECONDS = 5.0
 SILENCE = 3 * BEAT_SECONDS  # seconds; nobody is taken for dead before
+ASK_PATIENCE = 0.5  # seconds for whoever writes a session that looks left to say so
 FULL_EVERY = 6  # beats: each such one names all sessions
 
 

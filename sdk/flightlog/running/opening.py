@@ -15,6 +15,7 @@ from flightlog.errors import (
     Fenced,
     InvalidValue,
     NoSuchSession,
+    SessionLive,
     SessionPurged,
     VersionRefused,
 )
@@ -53,6 +54,7 @@ class Wanted(Struct, frozen=True):
     reopen: bool
     parent: Raw = payloads.NULL
     compatible: frozenset[str] | None = None  # harness versions beside our own; None: any
+    after_writer: int | None = None  # the last writer, who was seen to be gone; None: whoever it is
 
 
 class Opened(Struct, frozen=True):
@@ -152,7 +154,7 @@ async def look(
     """Fold what is there; wait for a base that has no seal yet. Raises when there is no session."""
     deadline = clock.elapsed() + SEAL_PATIENCE
     while True:
-        folded = await _to_the_end(bus, wanted, snapshot, passed)
+        folded = await to_the_end(bus, wanted.tenant, wanted.id, snapshot, passed=passed)
         match folded.presence:
             case "present":
                 return folded
@@ -169,19 +171,24 @@ async def look(
         await asyncio.sleep(_LOOK_AGAIN)
 
 
-async def _to_the_end(
-    bus: Bus, wanted: Wanted, snapshot: Snapshot | None, passed: Passed[SessionState] | None
+async def to_the_end(
+    bus: Bus,
+    tenant: str,
+    id: str,
+    snapshot: Snapshot | None,
+    *,
+    passed: Passed[SessionState] | None = None,
 ) -> Folded[SessionState]:
     """Fold all that the leader has: a takeover hidden by lag would look like a faster resumer."""
-    folding = fold(bus, wanted.tenant, wanted.id, snapshot, passed=passed)
+    folding = fold(bus, tenant, id, snapshot, passed=passed)
     if bus.layout.replicas == 1:
         return await folding
-    live = names.log_subject(wanted.tenant, wanted.id, "live", prefix=bus.layout.prefix)
-    folded, last = await asyncio.gather(folding, bus.last(bus.layout.stream_of(wanted.id), live))
+    live = names.log_subject(tenant, id, "live", prefix=bus.layout.prefix)
+    folded, last = await asyncio.gather(folding, bus.last(bus.layout.stream_of(id), live))
     if last is None or last.sequence <= folded.last_live:
         return folded
     return await reader.fold(
-        *(bus, wanted.tenant, wanted.id, SESSION),
+        *(bus, tenant, id, SESSION),
         snapshot=snapshot,
         at_least=last.sequence,
         passed=passed,
@@ -194,8 +201,11 @@ async def own(
     """Append the first event of this writer; from its ack on, every older writer is fenced.
 
     After a conflict the new tail decides: another takeover in it means `Fenced` (two resumers never
-    take turns), anything else is folded in and tried again.
+    take turns), anything else is folded in and tried again. So does one before it mean
+    `SessionLive`, where it was looked who is gone.
     """
+    if wanted.after_writer is not None and folded.state.writer > wanted.after_writer:
+        raise SessionLive(wanted.id)
     writer_id = environment.writer_id()
     while True:
         journal.state = folded.state
