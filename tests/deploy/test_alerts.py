@@ -3,8 +3,11 @@
 import asyncio
 import json
 import re
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,6 +66,67 @@ async def test_every_counter_that_is_asked_for_is_in_a_real_scrape(servers: Serv
     asked = {name for query in queries() for name in NAMES.findall(query)}
     assert asked
     assert asked <= known, asked - known
+
+
+# Series over four hours at a minute each, when an alert is asked for, and how often it rings then.
+STALLED = "flightlog_recorder_stalled_sessions"
+SEEN_BY_TWO = {f'{STALLED}{{tenant="acme",pod="{pod}"}}': "0+0x20 3+0x240" for pod in "ab"}
+CASES = [
+    ("FlightlogSessionsStalled", SEEN_BY_TWO, "45m", 0),
+    ("FlightlogSessionsStalled", SEEN_BY_TWO, "55m", 1),
+    ("FlightlogSessionsStalled", {f'{STALLED}{{tenant="acme"}}': "1+0x20 0+0x240"}, "2h", 0),
+    ("FlightlogNotVerified", {}, "31m", 1),
+    ("FlightlogNotVerified", {"flightlog_recorder_rounds_total": "0+1x240"}, "2h", 0),
+    (
+        "FlightlogLogDamaged",
+        {'flightlog_recorder_problem_sessions{kind="log"}': "1+0x240"},
+        "1m",
+        1,
+    ),
+    (
+        "FlightlogLogDamaged",
+        {'flightlog_recorder_problem_sessions{kind="log"}': "0+0x240"},
+        "1h",
+        0,
+    ),
+    (
+        "FlightlogCatalogLags",
+        {'flightlog_projector_lag{stream="FLIGHTLOG_0"}': "60000+0x240"},
+        "1h",
+        1,
+    ),
+    (
+        "FlightlogCatalogLags",
+        {'flightlog_projector_lag{stream="FLIGHTLOG_0"}': "9000+0x240"},
+        "1h",
+        0,
+    ),
+]
+
+
+@pytest.mark.parametrize(("alert", "series", "at", "rings"), CASES)
+def test_an_alert_rings_when_it_is_meant_to_and_not_else(
+    tmp_path: Path, alert: str, series: dict[str, str], at: str, rings: int
+) -> None:
+    """By Prometheus' own evaluation."""
+    if shutil.which("promtool") is None:
+        pytest.skip("promtool is not installed: the alerts were not evaluated")
+    [rule] = [rule for rule in rules() if rule["alert"] == alert]
+    labels = dict(re.findall(r'(tenant|stream|kind)="(\w+)"', " ".join(series)))
+    groups = [{"name": "flightlog", "rules": [{**rule, "annotations": {}}]}]
+    (tmp_path / "rules.yml").write_text(yaml.safe_dump({"groups": groups}))
+    told = [{"exp_labels": {**rule["labels"], **labels}}] * rings
+    case = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": run} for name, run in series.items()],
+        "alert_rule_test": [{"alertname": alert, "eval_time": at, "exp_alerts": told}],
+    }
+    test = tmp_path / "test.yml"
+    test.write_text(yaml.safe_dump({"rule_files": ["rules.yml"], "tests": [case]}))
+    done = subprocess.run(
+        ["promtool", "test", "rules", test], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_label_in_an_alerts_text_is_kept_by_its_expression() -> None:

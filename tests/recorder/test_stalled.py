@@ -80,6 +80,24 @@ async def test_a_session_of_which_nothing_is_heard_is_marked_until_its_next_even
         await resumed.end()
 
 
+async def test_stalled_sessions_are_counted_for_an_alert_until_somebody_goes_on_with_them(
+    log: Log,
+) -> None:
+    session, watching = await left_running(log), watch(log)
+    await marked(log, watching, session)
+    assert count(watching) == 1
+    async with log.session(id=session) as resumed:
+        await resumed.end()
+    await project(log, session)
+    await watching.look(TENANT)
+    assert count(watching) == 0
+
+
+def count(watching: Watch) -> float | None:
+    name = "flightlog_recorder_stalled_sessions"
+    return watching._metrics.registry.get_sample_value(name, {"tenant": TENANT})
+
+
 async def test_it_is_announced_to_subscribers_once_however_many_recorders_see_it(
     log: Log, other: Log
 ) -> None:
