@@ -28,11 +28,14 @@ class _OfSession(FlightlogError):
 
 
 class LogFull(_OfSession):
-    """The stream is at its limit; nothing was stored. Retrying helps once there is room."""
+    """The stream is at its limit; no event was stored. Retrying helps once there is room.
+
+    What was stored of a blob before that stays until the recorder collects it, or it is used.
+    """
 
     def __init__(self, session: str, stream: str) -> None:
         self.stream = stream
-        full = f"stream {stream} is full, nothing was stored for session {session}"
+        full = f"stream {stream} is full, no event was stored for session {session}"
         super().__init__(session, f"{full}: raise its max_bytes or purge old sessions")
 
 

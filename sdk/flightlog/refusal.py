@@ -15,11 +15,11 @@ class InvalidName(FlightlogError, ValueError):
 
 
 class InvalidValue(FlightlogError, ValueError):
-    """A value that cannot be recorded without changing it. Raised before anything is sent."""
+    """A value that cannot be recorded without changing it. Raised before an event is sent."""
 
     def __init__(self, where: str, why: str) -> None:
         self.where = where
-        super().__init__(f"{where} cannot be recorded: {why}; nothing was sent")
+        super().__init__(f"{where} cannot be recorded: {why}; no event was stored")
 
 
 class InvalidEvent(FlightlogError, ValueError):
@@ -30,12 +30,12 @@ class InvalidEvent(FlightlogError, ValueError):
 
 
 class TooLarge(FlightlogError, ValueError):
-    """An event larger than a message may be; raised before anything is sent."""
+    """An event too large for a message, or a content for a blob; raised before an event is sent."""
 
     def __init__(self, field: str, size: int, limit: int) -> None:
         self.field, self.size, self.limit = field, size, limit
         super().__init__(
-            f"{field} is too large: {size} bytes, the limit is {limit}; nothing of it was stored: "
+            f"{field} is too large: {size} bytes, the limit is {limit}; no event was stored: "
             "shorten it, or record where it is kept"
         )
 

@@ -11,7 +11,8 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from flightlog import clock
-from flightlog.blobs.blob import Blobs, Source
+from flightlog.blobs.blob import Blobs
+from flightlog.blobs.source import Source
 from flightlog.bus.protocol import Bus
 from flightlog.errors import BusUnavailable, CallRefused, FlightlogError, InvalidValue
 from flightlog.event import Event
@@ -296,11 +297,12 @@ class Session:
         await self._journal.record(payloads.Checkpoint(label=label, data=packed))
 
     async def attach(self, source: Source) -> Blob:
-        """Store a stream or a binary file of up to 1 GiB beside the log, in bounded memory.
+        """Store bytes, a binary file or what yields bytes, up to 1 GiB, beside the log.
 
-        What is returned may stand anywhere in a payload, and is read by `Log.blob`; until an event
-        refers to it, it may be collected once the session is left. Raises `TooLarge`, `LogFull`,
-        and `BusUnavailable` if a part is not stored within 30 s.
+        Memory is bounded. What is returned may stand anywhere in a payload of this session, and is
+        read by `Log.blob`; until an event refers to it, it may be collected once the session is
+        left, as what is left of an `attach` that failed. Raises `InvalidValue` for what gives no
+        bytes, `TooLarge`, `LogFull`, and `BusUnavailable` if a part is not stored within 30 s.
         """
         self._journal.check()
         blob = await self._blobs.write(source)

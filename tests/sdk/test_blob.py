@@ -5,6 +5,7 @@ import io
 import json
 import random
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,12 +18,14 @@ from flightlog import (
     CallModel,
     Decide,
     FlightlogError,
+    InvalidValue,
     Log,
     LogFull,
     NeedsDecision,
     RunTools,
     Suspended,
     TooLarge,
+    blocking,
     connect,
 )
 from flightlog.blobs import held
@@ -451,6 +454,48 @@ async def lose(log: Log, session: str, how: str) -> None:
     else:
         for each in found:
             await replaced(log.bus, each.rpartition(".")[2], b"garbage", session=session)
+
+
+async def test_bytes_files_and_pieces_are_attached_and_what_is_no_bytes_is_refused(
+    nats_url: str, tmp_path: Path
+) -> None:
+    content = random.Random(3).randbytes(1_200_000)
+    (tmp_path / "file").write_bytes(content)
+    halves = [content[:700_000], bytearray(content[700_000:])]
+    async with connect(nats=nats_url, tenant=TENANT) as log, log.session() as s:
+        with (tmp_path / "file").open("rb") as file:
+            sources: list[Any] = [content, bytearray(content), memoryview(content), file]
+            sources += [halves, iter(halves), (each for each in halves), stream(content, 9_999)]
+            blobs = {await s.attach(each) for each in sources}
+        assert blobs == {chunk.describe(content, "bytes")}
+        await s.append("note", {"it": [*blobs]})
+        wrong: list[Any] = [io.StringIO("x"), "text", ["text"], [1], {"a": 1}, 7, None, lines()]
+        for source in wrong:
+            with pytest.raises(InvalidValue, match="rb"):
+                await s.attach(source)
+
+
+async def lines() -> AsyncIterator[Any]:
+    yield "a line"
+
+
+def test_a_blob_is_handed_on_without_await(nats_url: str) -> None:
+    with blocking.connect(nats=nats_url, tenant=TENANT) as log, log.session() as s:
+        blob = s.attach(b"x" * 2_000_000)
+        with s.child(name="c") as child:
+            assert child.attach(log.blob(s.id, blob)) == blob
+            child.append("note", {"it": blob})
+
+
+async def test_what_a_refused_attach_has_stored_is_said_to_stay(nats_url: str) -> None:
+    async with connect(nats=nats_url, tenant=TENANT) as log, log.session() as s:
+        assert isinstance(log.bus, NatsBus)
+        await resize(log.bus, 1_300_000)
+        with pytest.raises(LogFull) as refused:
+            await s.attach(random.Random(1).randbytes(4_000_000))
+        await resize(log.bus, -1)
+        assert await chunks_of(log.bus) > 0
+        assert "no event was stored" in str(refused.value)
 
 
 def test_what_stands_in_is_as_deep_as_it_was_made() -> None:

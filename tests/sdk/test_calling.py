@@ -379,3 +379,27 @@ async def test_a_start_whose_caller_is_gone_is_under_way_until_its_fate_is_known
         await until(lambda: (call := session.state.call(None, "c")) and call.phase == "done")
         found = await session.tool_call("t", {}, call_id="c", run=lambda: 1)
         assert found.outcome == "cancelled"
+
+
+class Speechless(Exception):
+    """An exception of which nobody can have the text."""
+
+    def __str__(self) -> str:
+        raise RecursionError("in its own words")
+
+
+async def test_an_exception_without_a_text_is_a_result_too(nats_url: str) -> None:
+    def fail() -> None:
+        raise Speechless
+
+    async with connect(nats=nats_url, tenant=TENANT) as log, log.session() as s:
+        result = await s.tool_call("t", {}, run=fail, call_id="c")
+        assert (result.outcome, result.output["error"]) == ("error", "Speechless")
+        assert "cannot be had (RecursionError)" in result.output["message"]
+        with pytest.raises(Speechless):
+            async with s.calling("t", {}, call_id="d"):
+                fail()
+        assert [each["outcome"] for each in await payloads(log, s.id, "tool_result")] == [
+            "error",
+            "error",
+        ]

@@ -2,14 +2,14 @@
 
 import asyncio
 import hashlib
-import os
 from collections import deque
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
-from typing import BinaryIO
+from collections.abc import AsyncIterator, Iterable
 
 from flightlog import clock
+from flightlog.blobs import source as sources
 from flightlog.blobs import zstd
 from flightlog.blobs.fit import Fit, misfit
+from flightlog.blobs.source import Source
 from flightlog.bus.answer import Acked, Conflict, Full, Oversized
 from flightlog.bus.patience import ANSWER_TIMEOUT, pause
 from flightlog.bus.protocol import Bus, Message, Outgoing
@@ -22,8 +22,6 @@ from flightlog.wire.layout import BLOB_STREAM
 DEADLINE = 30.0  # seconds for one chunk to be acknowledged
 AT_ONCE = 4  # chunks under way: 2 MiB of content in memory
 _FRAME_ROOM = 4096  # bytes of a message beside a chunk that does not compress
-
-Source = AsyncIterable[bytes] | BinaryIO
 
 
 class Blobs:
@@ -61,14 +59,15 @@ class Blobs:
         await self._store(_each(chunk.pieces(content, size=self.chunk_size)), blob.kind)
 
     async def write(self, source: Source) -> Blob:
-        """Store what a stream or a binary file holds, from where it stands to its end.
+        """Store bytes, or what a stream or a binary file holds from where it stands to its end.
 
         Memory is bounded by a few chunks. A file above 1 GiB is refused before anything is sent, a
-        stream once it passes that.
+        stream once it passes that. Raises `InvalidValue` for what gives no bytes.
         """
-        if not isinstance(source, AsyncIterable):
-            _check_size(await asyncio.to_thread(_left, source))
-        return await self._store(_recut(_parts(source), self.chunk_size), "bytes")
+        if sources.is_file(source):
+            _check_size(await asyncio.to_thread(sources.left, source))
+        pieces = sources.recut(sources.parts(source), self.chunk_size)
+        return await self._store(pieces, "bytes")
 
     async def _store(self, pieces: AsyncIterator[bytes | memoryview], kind: Kind) -> Blob:
         whole, size, digests = hashlib.sha256(), 0, list[str]()
@@ -257,39 +256,6 @@ async def _room(under_way: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
     return left
 
 
-def _left(file: BinaryIO) -> int:
-    """Bytes from where a file stands to its end; 0 for one that cannot tell."""
-    if not file.seekable():
-        return 0
-    here = file.tell()
-    end = file.seek(0, os.SEEK_END)
-    file.seek(here)
-    return end - here
-
-
 async def _each(pieces: Iterable[memoryview]) -> AsyncIterator[memoryview]:
     for piece in pieces:
         yield piece
-
-
-async def _parts(source: Source) -> AsyncIterator[bytes]:
-    if isinstance(source, AsyncIterable):
-        async for part in source:
-            yield part
-        return
-    while part := await asyncio.to_thread(source.read, chunk.SIZE):
-        yield part
-
-
-async def _recut(parts: AsyncIterator[bytes], size: int) -> AsyncIterator[bytes]:
-    """The same bytes in pieces of `size`; nothing at all is one empty piece."""
-    waiting, is_first = bytearray(), True
-    async for part in parts:
-        for at in range(0, len(part), size):
-            waiting += part[at : at + size]
-            while len(waiting) >= size:
-                yield bytes(waiting[:size])
-                is_first = False
-                del waiting[:size]
-    if waiting or is_first:
-        yield bytes(waiting)

@@ -210,4 +210,8 @@ def _named(arguments: Any) -> dict[str, Any]:
 
 
 def _described(exc: BaseException) -> dict[str, str]:
-    return {"error": type(exc).__name__, "message": str(exc)}
+    try:
+        message = str(exc)
+    except Exception as why:  # noqa: BLE001  # of a tool's own class: it failed all the same
+        message = f"its message cannot be had ({type(why).__name__})"
+    return {"error": type(exc).__name__, "message": message}
