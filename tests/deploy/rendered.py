@@ -21,7 +21,7 @@ Resource = Mapping[str, Any]
 @functools.cache
 def overlay(name: str) -> list[Resource]:
     """All resources of an overlay; skips where kubectl is missing."""
-    return _render(DEPLOY / "k8s" / "overlays" / name)
+    return render(DEPLOY / "k8s" / "overlays" / name)
 
 
 def component(name: str) -> list[Resource]:
@@ -31,7 +31,8 @@ def component(name: str) -> list[Resource]:
     return [each for file in found for each in yaml.safe_load_all((folder / file).read_text())]
 
 
-def _render(folder: Path) -> list[Resource]:
+def render(folder: Path) -> list[Resource]:
+    """The resources of any overlay; skips where kubectl is missing."""
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is not installed: the manifests were not rendered")
     done = subprocess.run(

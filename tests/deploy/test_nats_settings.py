@@ -1,8 +1,10 @@
 """The settings of NATS that we ship: the server takes them, and syncs before every ack."""
 
+import contextlib
 import json
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,14 +13,25 @@ from typing import Any
 import pytest
 import yaml
 
+from flightlog import NotPermitted
 from flightlog.bus import nats_bus
 from flightlog.wire import layout
 from flightlog_recorder.access.accounts import of_tenants
 from flightlog_recorder.access.handout import Handout, Servers
+from flightlog_recorder.embedded import Nats, Server
 from flightlog_recorder.embedded.binary import nats_server
 from flightlog_recorder.provision import Wish, plan
 from tests.deploy import settings_of
-from tests.deploy.rendered import DEPLOY, component, containers, workloads
+from tests.deploy.rendered import (
+    DEPLOY,
+    Resource,
+    component,
+    containers,
+    of_kind,
+    overlay,
+    render,
+    workloads,
+)
 
 CONFIGS = [DEPLOY / "nats" / "cluster.conf", DEPLOY / "k8s" / "overlays" / "dev" / "nats.conf"]
 ACCOUNT = "FLIGHTLOG"
@@ -104,10 +117,66 @@ def test_the_command_on_the_page_makes_the_account_and_tenant_of_the_manifests()
     assert f"flightlog-agent --from-file=made/users/{ACCOUNT}/{tenant}-harness\n" in words
 
 
-def test_autoscaling_looks_into_the_account_that_is_made() -> None:
-    [scaled] = component("autoscaling")
-    accounts = {each["metadata"]["account"] for each in scaled["spec"]["triggers"]}
-    assert accounts == {ACCOUNT}
+def triggers(resources: list[Resource]) -> list[Mapping[str, str]]:
+    [scaled] = of_kind(resources, "ScaledObject")
+    return [each["metadata"] for each in scaled["spec"]["triggers"]]
+
+
+def test_autoscaling_looks_into_the_account_that_is_made_at_the_port_that_is_open() -> None:
+    port = values()["config"]["monitor"]["port"]
+    for each in triggers(overlay("production")):
+        assert each["account"] == ACCOUNT
+        assert each["natsServerMonitoringEndpoint"].endswith(f".svc.cluster.local:{port}")
+
+
+def test_account_and_address_of_nats_are_set_in_one_place_for_all_triggers(tmp_path: Path) -> None:
+    copied = shutil.copytree(DEPLOY / "k8s", tmp_path / "k8s") / "overlays" / "production"
+    text = (copied / "nats.yaml").read_text()
+    elsewhere = {ACCOUNT: "AGENTS", "nats.nats.svc.cluster.local": "nats.bus.svc.cluster.local"}
+    for ours, theirs in elsewhere.items():
+        assert text.count(f" {ours}") == 1
+        text = text.replace(f" {ours}", f" {theirs}")
+    (copied / "nats.yaml").write_text(text)
+    found = triggers(render(copied))
+    assert len(found) == 8
+    for each in found:
+        assert each["account"] == "AGENTS"
+        assert each["natsServerMonitoringEndpoint"] == "nats.bus.svc.cluster.local:8222"
+
+
+def test_page_triggers_and_streams_for_nack_agree_on_how_many_streams_there_are() -> None:
+    page = (DEPLOY.parent / "docs" / "operations.md").read_text()
+    made = set(re.findall(r"--streams\s+(\d+)", page))
+    watched = {each["stream"] for each in triggers(overlay("production"))}
+    logs = {each["spec"]["name"] for each in component("streams")}
+    assert made == {str(len(watched))}
+    assert watched == {name for name in logs if re.fullmatch(r"FLIGHTLOG_\d+", name)}
+
+
+def test_no_password_stands_in_what_production_ships() -> None:
+    """They come from secrets, which the page's command makes at random, a user each."""
+    assert not list(of_kind(overlay("production"), "Secret"))
+    shipped = [(DEPLOY / "nats" / "values.yaml").read_text(), json.dumps(overlay("production"))]
+    for text in shipped:
+        settings = re.sub(r"^\s*#.*$", "", text, flags=re.MULTILINE)
+        assert not re.search(r"://[^/\s\"]*@|passw|no_auth_user|nkey|\"?token\"?:", settings)
+    page = (DEPLOY.parent / "docs" / "operations.md").read_text()
+    [volume] = [each["value"] for each in values()["podTemplate"]["patch"]]
+    secret = volume["secret"]["secretName"]
+    assert f"-n nats create secret generic {secret} --from-file=made/nats" in page
+
+
+async def test_nobody_gets_in_without_a_user_of_the_accounts(tmp_path: Path) -> None:
+    """On a real server, with the accounts that the page's command makes."""
+    made = Handout(tmp_path / "made", Servers("nats://nats:4222", "redis://valkey:6379/0"))
+    made.give(of_tenants(ACCOUNT, ["default"], streams=8))
+    server = Server(Nats(access='include "../made/nats/accounts.conf"'), tmp_path / "nats")
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.kill)
+        server.start()
+        for who in ("", "admin:admin@", f"{ACCOUNT}-projector:{ACCOUNT}-projector@"):
+            with pytest.raises(NotPermitted):
+                await nats_bus.connect_bare(f"nats://{who}127.0.0.1:{server.port}")
 
 
 def test_the_accounts_are_mounted_where_the_settings_include_them_from() -> None:
