@@ -83,6 +83,8 @@ async def _reached(
     bus: Bus, tenant: str, point: Point, newest: Snapshot | None
 ) -> tuple[int, Head]:
     """The event to fork at, and where the source stands; raises when it has none of that seq."""
+    if point.at is not None and type(point.at) is not int:  # True is none either
+        raise InvalidValue("at", "it is the seq of an event, a whole number")
     found = await _end(bus, tenant, point, newest)
     if found.presence == "purged":
         raise SessionPurged(point.session)

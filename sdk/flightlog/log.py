@@ -34,7 +34,7 @@ from flightlog.event import Event
 from flightlog.fork import Point
 from flightlog.past import Past
 from flightlog.reading.reader import Folded
-from flightlog.running import inbox, requesting
+from flightlog.running import inbox, opening, requesting
 from flightlog.running.inbox import Item
 from flightlog.running.journal import OnEvent
 from flightlog.running.opening import Wanted
@@ -203,9 +203,11 @@ class Log:
         The two never change each other. What the source did outside is not undone; calls that are
         open at that point are in flight in the fork. All or nothing: a crash leaves nothing to be
         seen, and with the same `key` a second run takes over, or returns what the first one made.
-        Raises `NoSuchSession`, `SessionPurged`, `KeyTaken`, `InvalidValue` for an event that is not
-        there, `LogCorrupt` for a damage before it, `BusUnavailable` (run it again) and `LogFull`.
+        Raises `NoSuchSession`, `SessionPurged`, `KeyTaken`, `InvalidValue` (an event that is not
+        there, or what `session` refuses of a key and labels), `LogCorrupt` for a damage before it,
+        `BusUnavailable` (run it again) and `LogFull`.
         """
+        opening.check(key, None, labels or {}, "")
         point = Point(names.token("session id", id), at)
         newest = await self._cache.head(point.session)
         return await forking.fork(

@@ -25,7 +25,7 @@ from flightlog.running.opening import Opened, Wanted
 from flightlog.running.requesting import Requesting
 from flightlog.state import SessionState
 from flightlog.step import Call, Ended
-from flightlog.tool import Tools, policies_of, policy_of
+from flightlog.tool import Tools, policies_of, policy, policy_of
 from flightlog.wire import payload as payloads
 from flightlog.wire.chunk import Blob
 from flightlog.wire.payload import Effect, OnResume, Policy, Purpose
@@ -193,7 +193,7 @@ class Session:
         effect: Effect | None,
     ) -> Policy:
         declared = calling.policy_for(self._journal, name, policy_of(run))
-        return Policy(on_resume=on_resume or declared.on_resume, effect=effect or declared.effect)
+        return policy(on_resume or declared.on_resume, effect or declared.effect)
 
     async def effect(
         self,

@@ -1,8 +1,9 @@
 """What a tool declares about itself: whether it may run again, and whether it changes anything."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_args
 
+from flightlog.errors import InvalidValue
 from flightlog.wire.payload import Effect, OnResume, Policy
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -17,14 +18,26 @@ def tool(*, on_resume: OnResume = "ask", effect: Effect = "write") -> Callable[[
 
     `rerun`: idempotent, run it again with the same idempotency key. `fail`: tell the model that the
     effect is unknown. `ask`: a person decides. The policy is written into each tool_call, so that
-    whoever resumes obeys it without having the tool's code.
+    whoever resumes obeys it without having the tool's code. Raises `InvalidValue` for other words.
     """
+    declared = policy(on_resume, effect)
 
     def declare(function: F) -> F:
-        setattr(function, _ATTRIBUTE, Policy(on_resume=on_resume, effect=effect))
+        setattr(function, _ATTRIBUTE, declared)
         return function
 
     return declare
+
+
+def policy(on_resume: OnResume, effect: Effect) -> Policy:
+    """The policy of these words. Raises `InvalidValue` for one that is none."""
+    for what, word, words in (
+        ("on_resume", on_resume, get_args(OnResume)),
+        ("effect", effect, get_args(Effect)),
+    ):
+        if word not in words:
+            raise InvalidValue(what, f"it is one of {', '.join(words)}")
+    return Policy(on_resume=on_resume, effect=effect)
 
 
 def policy_of(function: Callable[..., Any] | None) -> Policy | None:

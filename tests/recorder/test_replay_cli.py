@@ -81,7 +81,9 @@ async def test_effects_behind_the_point_are_named_as_not_undone(servers: Servers
     command = flightlog(servers)
     ran = await command("replay", session, "--until", "4")
     assert "1 external effect after 4 is not undone: 5 add" in ran.out
-    assert "not undone" not in (await command("replay", session, "--until", "5")).out
+    under_way = (await command("replay", session, "--until", "5")).out
+    assert "1 external effect after 5 is not undone: 5 add" in under_way
+    assert "not undone" not in (await command("replay", session, "--until", "6")).out
     seen = (await command("replay", session, "--until", "4", "--json")).json
     assert seen["effects_after"]["tools"] == {"add": 1}
 
@@ -168,6 +170,8 @@ async def test_calls_that_only_read_are_no_effects(servers: Servers, log: Log) -
     assert seen["effects_after"]["tools"] == {"mail": 1, "odd": 1}
     forked = (await flightlog(servers)("fork", session.id, "--at", "1", "--json")).json
     assert forked["not_undone"] == {"mail": 1, "odd": 1}
+    read = (await flightlog(servers)("fork", session.id, "--at", "2", "--json")).json
+    assert read["not_undone"] == {"mail": 1, "odd": 1}
 
 
 async def test_a_request_is_given_as_it_was_sent_with_its_proof(servers: Servers, log: Log) -> None:

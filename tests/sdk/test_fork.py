@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -64,6 +65,28 @@ async def talk(log: Log, *, key: str = "k", rerun: bool = True) -> str:
 def without_chain(event: Event) -> dict[str, object]:
     fields: dict[str, object] = msgspec.json.decode(event.body)
     return {name: value for name, value in fields.items() if name not in ("session_id", "prev")}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"key": "\ud800"},
+        {"key": "k" * 100_000},
+        {"labels": {"a": "\ud800"}},
+        {"labels": {"a" * 5_000: "b"}},
+        {"labels": {"a": None}},
+        {"at": "3"},
+        {"at": 1.0},
+        {"at": True},
+    ],
+)
+async def test_what_no_session_may_be_called_and_no_seq_is_refused_before_anything_is_made(
+    log: Log, asked: Any
+) -> None:
+    source = await talk(log)
+    with pytest.raises(InvalidValue):
+        await log.fork(source, **asked)
+    assert await log.fork(source, key="j") != source
 
 
 async def test_the_first_events_are_copied_and_chained_anew(log: Log) -> None:

@@ -4,7 +4,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from flightlog import tool
+import pytest
+
+from flightlog import InvalidValue, tool
 from flightlog.tool import policies_of, policy_of
 from flightlog.wire.payload import Policy
 
@@ -52,3 +54,11 @@ def test_policies_are_listed_by_the_names_that_the_model_knows() -> None:
     tools: dict[str, Callable[..., Any]] = {"ls": look, "nothing": undeclared}
     assert set(policies_of(tools)) == {"ls"}
     assert policies_of([functools.partial(look, "a")]) == {}
+
+
+@pytest.mark.parametrize(
+    "words", [{"effect": "mail"}, {"on_resume": "retry"}, {"on_resume": ["rerun"]}]
+)
+def test_a_word_that_is_no_policy_is_refused_where_it_is_declared(words: Any) -> None:
+    with pytest.raises(InvalidValue, match=f"{next(iter(words))}.* it is one of r"):
+        tool(**words)

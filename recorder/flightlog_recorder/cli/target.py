@@ -97,6 +97,8 @@ def run(work: Coroutine[Any, Any, int | None]) -> NoReturn:
         code = asyncio.run(work)
     except FlightlogError as exc:
         stop(exc)
+    except typer.Exit:  # somebody said already why
+        raise
     except BrokenPipeError:
         mute()
         raise typer.Exit(Exit.FINE) from None
@@ -120,10 +122,10 @@ def stop(error: FlightlogError) -> NoReturn:
 
 
 def labels(given: list[str] | None) -> dict[str, str]:
-    """Labels as the options give them."""
+    """Labels as the options give them; other texts end the command."""
     pairs = [text.partition("=") for text in given or []]
     if not all(name and equals for name, equals, _ in pairs):
-        raise Usage("--label takes NAME=VALUE")
+        stop(Usage("--label takes NAME=VALUE"))
     return {name: value for name, _, value in pairs}
 
 

@@ -47,17 +47,25 @@ Read = Callable[..., AsyncIterator[Event]]  # takes `after` and `until`
 
 
 async def effects(read: Read, *, after: int) -> Effects:
-    """The effects behind an event, among the next `LOOKED`."""
+    """The effects behind an event, among the next `LOOKED`, those under way there included."""
     first: list[Effect] = []
     tools: Counter[str] = Counter()
     upto, more = after + LOOKED, False
     async for event in read(after=after, until=upto + 1):
         more = event.seq > upto
-        if not more and (found := effect(event)):
+        if not more and (found := effect(event) or await _ended(read, event, after)):
             tools[found.tool] += 1
             if len(first) < KEPT:
                 first.append(found)
     return Effects(tools.total(), tuple(first), dict(tools), upto if more else None)
+
+
+async def _ended(read: Read, result: Event, after: int) -> Effect | None:
+    """The effect of a call that was under way behind event `after`, and has its result here."""
+    called = result.parent_seq or 0
+    if result.type != "tool_result" or not 0 < called <= after:
+        return None
+    return next(iter([effect(event) async for event in read(after=called - 1, until=called)]), None)
 
 
 def told(found: Effects, *, after: int) -> str:
