@@ -99,7 +99,6 @@ def test_every_row_is_in_the_index_that_its_filter_reads(labels: dict[str, str])
     entry = row(status="running", waiting="model", labels=labels, damage="x", lineage=lineage)
     filters = [
         Filter(),
-        Filter(fork_of="f"),
         Filter(status="running"),
         Filter(waiting="model", status="running"),
         Filter(damaged=True),
@@ -109,6 +108,11 @@ def test_every_row_is_in_the_index_that_its_filter_reads(labels: dict[str, str])
     for wanted in filters:
         assert wanted.index() in catalog.indexes(entry)
         assert wanted.matches(entry)
+    forks = Filter(fork_of="f")
+    ((index, member),) = catalog.members(entry)
+    assert index == catalog.ORIGINS
+    assert member.startswith(forks.origin() or b"?")
+    assert forks.matches(entry)
 
 
 @pytest.mark.parametrize(

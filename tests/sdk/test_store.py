@@ -240,6 +240,46 @@ async def test_forks_and_what_is_damaged_are_found_by_an_index(store: Store) -> 
     assert await listed(store, Filter(damaged=False)) == ["s2"]
 
 
+async def test_a_purged_session_leaves_no_key_to_its_forks_and_children(
+    store: Store, raw: "redis.Redis"
+) -> None:
+    await store.save_row(row("s0", 1))
+    await store.save_row(row("s1", 2, lineage={"forked_from": {"session": "s0", "seq": 4}}))
+    await store.save_row(row("s2", 3, lineage={"parent": {"session": "s0"}}))
+    await store.purge(TENANT, "s0", sequence=9)
+    left = [key async for key in raw.scan_iter("*s0*")]
+    assert left == [b"flightlog:session:{acme.s0}:purged"]
+    for seq in (4, 5):
+        await store.save_row(row("s1", seq, second=seq, lineage=forked("s0")))
+        assert await listed(store, Filter(fork_of="s0")) == ["s1"]
+    assert await listed(store, Filter(parent="s0")) == ["s2"]
+    for session in ("s1", "s2"):
+        await store.purge(TENANT, session, sequence=9)
+    assert {key async for key in raw.scan_iter("*")} == {
+        b"flightlog:session:{acme.%s}:purged" % each for each in (b"s0", b"s1", b"s2")
+    }
+
+
+def forked(source: str) -> dict[str, Any]:
+    return {"forked_from": {"session": source, "seq": 4}}
+
+
+async def test_many_forks_are_listed_newest_first_and_in_pages_once(store: Store) -> None:
+    sessions = [f"s{at:04d}" for at in range(1_100)]
+    for at, session in enumerate(sessions):
+        source = "s0" if at % 11 else "s"  # its name begins as the other's
+        await store.save_row(row(session, 1, second=at % 3, lineage=forked(source)))
+    wanted = [(at % 3, each) for at, each in enumerate(sessions) if at % 11]
+    found, after = list[str](), None
+    while True:
+        page = await store.rows(TENANT, Filter(fork_of="s0"), before=after, limit=70)
+        found += [each.session for each in page.rows]
+        if (after := page.after) is None:
+            break
+    assert found == [session for _, session in sorted(wanted, reverse=True)]
+    assert len(await listed(store, Filter(fork_of="s"), limit=1_000)) == 100
+
+
 async def test_what_the_recorder_found_stays_until_it_finds_otherwise(store: Store) -> None:
     await store.save_row(row("s1", 1))
     (seen,) = await store.look(TENANT, ["s1"])

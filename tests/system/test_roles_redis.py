@@ -90,6 +90,7 @@ async def test_a_harness_resumes_and_lists(handed: Handed) -> None:
             assert again.state.seq > session.state.seq
         assert len((await log.sessions()).rows) == 2
         assert [row.key for row in (await log.sessions(key="done")).rows] == ["done"]
+        assert (await log.sessions(parent=done)).rows == []
 
 
 async def projected(handed: Handed, log: Log, *sessions: str) -> None:
@@ -214,6 +215,7 @@ async def test_an_operator_lists_shows_and_verifies(handed: Handed) -> None:
     async with whole_work(handed, "operator", tries=("config|get", "del")):
         await ran(command, "ls")
         await ran(command, "ls", "--key", "done")
+        await ran(command, "show", done, "--tree")
         await ran(command, "verify", "--all")
         await ran(command, "replay", long.id)
         await doctor.examine(Place(handed.access("fleet-operator"), redis=url))

@@ -18,7 +18,7 @@ CLUSTER = ("cluster|slots", "command")  # what redis-py asks a cluster before al
 
 _SNAPSHOTS = ("hget", "hmget")
 _LISTINGS = ("mget", "zrevrangebyscore")
-_BY_KEY = ("zrangebylex",)
+_BY_KEY = ("zrangebylex", "zrevrangebylex")  # and by origin
 _VITALS = ("info", "time")  # memory, eviction policy, clock
 _SCRIPTS = ("evalsha", "script|load", "type", "get", "set", "del")
 _ROWS = (*_SCRIPTS, "zadd", "zrem")

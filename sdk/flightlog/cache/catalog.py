@@ -14,6 +14,7 @@ from flightlog.step import AwaitUser, CallModel, Decide, Ended, RunTools
 
 ALL = "all"
 KEYS = "keys"  # ordered by key, not by time
+ORIGINS = "origins"  # ordered by the session that forked or called, then by time
 STATUSES = ("new", "running", "suspended", "completed", "failed", "cancelled")
 WAITING = ("model", "tools", "decide", "await_user")
 MOST_LABELS = 64  # of a session that it is found by; each costs a write
@@ -95,11 +96,7 @@ class Filter(Struct, frozen=True, kw_only=True):
     stalled: bool | None = None
 
     def index(self) -> str:
-        """The narrowest index by last activity that holds every wanted row."""
-        if self.parent is not None:
-            return _parent_index(self.parent)
-        if self.fork_of is not None:
-            return _forks_index(self.fork_of)
+        """The narrowest index by last activity alone that holds every wanted row."""
         for name, value in self.labels.items():
             return label_index(name, value)
         if self.damaged:
@@ -109,6 +106,12 @@ class Filter(Struct, frozen=True, kw_only=True):
         if self.waiting is not None:
             return f"waiting:{self.waiting}"
         return ALL if self.status is None else f"status:{self.status}"
+
+    def origin(self) -> bytes | None:
+        """How the index of origins begins for the wanted rows; None if theirs does not matter."""
+        if self.parent is not None:
+            return _origin("parent", self.parent)
+        return None if self.fork_of is None else _origin("fork", self.fork_of)
 
     def key_ranges(self) -> list[str]:
         """How the index of keys begins for the wanted rows; nothing if their keys do not matter."""
@@ -233,10 +236,6 @@ def indexes(row: Row | None) -> set[str]:
     names = {ALL, f"status:{row.status}"}
     labels = sorted(row.labels.items())[:MOST_LABELS]
     names |= {label_index(name, value) for name, value in labels}
-    if row.parent is not None:
-        names.add(_parent_index(row.parent))
-    if row.fork_of is not None:
-        names.add(_forks_index(row.fork_of))
     if row.waiting:
         names.add(f"waiting:{row.waiting}")
     if row.trouble is not None:
@@ -252,24 +251,41 @@ def possible_indexes() -> set[str]:
     return {ALL, _DAMAGED, _STALLED} | status | {f"waiting:{word}" for word in WAITING}
 
 
-def _parent_index(session: str) -> str:
-    return f"parent:{session}"
-
-
-def _forks_index(session: str) -> str:
-    return f"forks:{session}"
-
-
 def label_index(name: str, value: str) -> str:
     """The index of a label; hashed, as labels are any text."""
     return f"label:{hashlib.sha256(_encode([name, value])).hexdigest()[:32]}"
 
 
-def key_member(row: Row | None) -> bytes | None:
-    """A row's member in the index of keys."""
-    if row is None or row.key is None:
-        return None
-    return f"{row.key}\0{row.session}".encode()
+def members(row: Row | None) -> set[tuple[str, bytes]]:
+    """A row's members in the indexes that are ordered by what these say.
+
+    Origins have one index for all, so that a session which is purged has none to leave behind.
+    """
+    if row is None:
+        return set()
+    found = set[tuple[str, bytes]]()
+    if row.key is not None:
+        found.add((KEYS, f"{row.key}\0{row.session}".encode()))
+    for how, session in (("parent", row.parent), ("fork", row.fork_of)):
+        if session is not None:
+            place = placed(Cursor(activity(row), row.session))
+            found.add((ORIGINS, _origin(how, session) + place))
+    return found
+
+
+def _origin(how: str, session: str) -> bytes:
+    return f"{how}\0{session}\0".encode("utf-8", "surrogatepass")
+
+
+def placed(cursor: Cursor) -> bytes:
+    """A place in a listing as bytes that are ordered as it is."""
+    return f"{cursor.activity:020d}\0{cursor.session}".encode()
+
+
+def place_of(member: bytes) -> Cursor:
+    """The place that a member of the index of origins ends with."""
+    _, activity, session = member.rsplit(b"\0", 2)
+    return Cursor(int(activity), session.decode("utf-8", "replace"))
 
 
 def activity(row: Row) -> int:

@@ -67,11 +67,9 @@ def _steps(session: str, row: Row | None, seen: Seen) -> list[tuple[str, str | b
     steps: list[tuple[str, str | bytes, int | str]] = [
         (name, session, score if name in enters else "") for name in sorted(enters | leaves)
     ]
-    new, old = catalog.key_member(row), catalog.key_member(seen.row)
-    if old is not None and old != new:
-        steps.append((catalog.KEYS, old, ""))
-    if new is not None:
-        steps.append((catalog.KEYS, new, 0))
+    new, old = catalog.members(row), catalog.members(seen.row)
+    steps += [(name, member, "") for name, member in sorted(old - new)]
+    steps += [(name, member, 0) for name, member in sorted(new)]
     return steps
 
 

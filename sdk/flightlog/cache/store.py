@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from redis import exceptions as refusals
 
-from flightlog.cache import catalog, client, place, script, vitals
+from flightlog.cache import catalog, client, place, script, vitals, walk
 from flightlog.cache.catalog import Cursor, Filter, Page, Row
 from flightlog.cache.client import Client
 from flightlog.cache.place import Seen
@@ -18,7 +18,7 @@ from flightlog.errors import FlightlogError, NotPermitted
 
 PURGED_LIFE = 86_400  # seconds that a purged mark stays, so that a late projector meets it
 TIMEOUT = 2.0  # seconds for one answer: a cache that is slower is as good as down
-_CHUNK = 500  # rows fetched at once
+_CHUNK = walk.CHUNK  # rows fetched at once
 _KEYS_SCANNED = 10_000  # sessions that a listing by key looks at, at most
 _ATTEMPTS = 16  # compare-and-set rounds; each lost one means that another replica got on
 
@@ -254,7 +254,7 @@ class Store:
             return await self._rows_by_key(tenant, wanted, before, limit)
         found: list[Row] = []
         at = before
-        async for cursors in self._walk(self.places.index(tenant, wanted.index()), before):
+        async for cursors in self._walk(tenant, wanted, before):
             rows = await self.look(tenant, [cursor.session for cursor in cursors])
             for cursor, seen in zip(cursors, rows, strict=True):
                 at = cursor
@@ -264,26 +264,14 @@ class Store:
                         return Page(found, at)
         return Page(found, None)
 
-    async def _walk(self, index: str, before: Cursor | None) -> AsyncIterator[list[Cursor]]:
-        """An index from `before` down, in chunks; `skip` gets past entries of the same time."""
-        top: str | int = before.activity if before else "+inf"
-        skip = 0
-        while True:
-            chunk = await self._index_chunk(index, top, skip)
-            if not chunk:
-                return
-            yield [cursor for cursor in chunk if before is None or cursor < before]
-            last = chunk[-1].activity
-            same = sum(cursor.activity == last for cursor in chunk)
-            skip = skip + same if last == top else same
-            top = last
-
-    async def _index_chunk(self, index: str, top: str | int, skip: int) -> list[Cursor]:
-        asked = self._client.zrevrangebyscore(
-            index, top, "-inf", start=skip, num=_CHUNK, withscores=True
-        )
-        found: list[tuple[bytes, float]] = await self._read(asked, [])
-        return [Cursor(int(score), member.decode("utf-8", "replace")) for member, score in found]
+    def _walk(
+        self, tenant: str, wanted: Filter, before: Cursor | None
+    ) -> AsyncIterator[list[Cursor]]:
+        if (origin := wanted.origin()) is None:
+            index = self.places.index(tenant, wanted.index())
+            return walk.by_time(self._client, self._read, index, before)
+        index = self.places.index(tenant, catalog.ORIGINS)
+        return walk.by_origin(self._client, self._read, index, origin, before)
 
     async def _rows_by_key(
         self, tenant: str, wanted: Filter, before: Cursor | None, limit: int
