@@ -1,6 +1,8 @@
 """The compose file: three nodes that know each other, and services with their own settings."""
 
+import re
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -9,11 +11,17 @@ from tests.deploy import settings_of
 from tests.deploy.rendered import DEPLOY, PARTS
 
 NODES = ("nats-1", "nats-2", "nats-3")
+VALKEY_PORT = "6379"  # its default, as no option says another
 
 
 def services() -> dict[str, Any]:
     found: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
     return found
+
+
+def ours(found: dict[str, Any]) -> dict[str, Any]:
+    """The services that run an image of ours."""
+    return {name: each for name, each in found.items() if each["image"].startswith("flightlog/")}
 
 
 def test_three_nodes_route_to_each_other_and_keep_a_store_each() -> None:
@@ -29,10 +37,47 @@ def test_three_nodes_route_to_each_other_and_keep_a_store_each() -> None:
         assert node["command"] == ["--config", target]
 
 
+def test_every_port_is_one_that_its_server_listens_on() -> None:
+    found, config = services(), (DEPLOY / "nats" / "cluster.conf").read_text()
+    top = dict(re.findall(r"^(listen|http): 0\.0\.0\.0:(\d+)$", config, re.MULTILINE))
+    listened = {**{name: set(top.values()) for name in NODES}, "valkey": {VALKEY_PORT}}
+    for name, service in found.items():
+        for port in service.get("ports", ()):
+            assert port.rpartition(":")[2] in listened[name], port
+    for name in NODES:
+        assert f"http://127.0.0.1:{top['http']}/healthz" in found[name]["healthcheck"]["test"]
+    for service in ours(found).values():
+        for url in service["environment"]["FLIGHTLOG_NATS_URL"].split(","):
+            assert url in {f"nats://{name}:{top['listen']}" for name in NODES}
+        redis = urlsplit(service["environment"]["FLIGHTLOG_REDIS_URL"])
+        assert (redis.scheme, redis.hostname, str(redis.port)) == ("redis", "valkey", VALKEY_PORT)
+
+
+def test_everything_that_is_waited_for_is_there_and_can_be_told_to_be_ready() -> None:
+    found = services()
+    for service in found.values():
+        for name, wanted in service.get("depends_on", {}).items():
+            if wanted["condition"] == "service_healthy":
+                assert "healthcheck" in found[name]
+            else:
+                assert found[name]["restart"] == "on-failure"  # it ends, and not for ever
+
+
+def test_every_part_of_ours_is_built_here_and_its_state_outlives_no_restart_but_natss() -> None:
+    found = services()
+    built = {each["image"] for each in found.values() if "build" in each}
+    assert {each["image"] for each in ours(found).values()} == built
+    for service in found.values():
+        if build := service.get("build"):
+            part = build["args"]["PART"]
+            assert service["image"].startswith(f"flightlog/{part}:")
+            assert (DEPLOY / build["context"] / build["dockerfile"]).is_file()
+    volumes = {volume for each in found.values() for volume in each.get("volumes", ())}
+    assert {each.partition(":")[0] for each in volumes if each[0] != "."} == set(NODES)
+
+
 def test_every_variable_is_one_that_the_part_reads() -> None:
-    for service in services().values():
-        if not str(service["image"]).startswith("flightlog/"):
-            continue
+    for service in ours(services()).values():
         part = service["image"].removeprefix("flightlog/").partition(":")[0]
         given = service["environment"].keys()
         assert given <= settings_of.readable(part, command="command" in service)
