@@ -9,6 +9,8 @@ from flightlog import LogCorrupt, NoSuchSession, SessionPurged
 from flightlog.bus.nats_bus import NatsBus
 from flightlog.bus.notices import Notices
 from flightlog.log import Log
+from flightlog.reading import reader
+from flightlog.snapshot import SESSION
 from flightlog.subscribing import standing
 from flightlog.subscribing.letter import letters
 from flightlog_recorder.purge import finish, purge, unfinished
@@ -165,3 +167,14 @@ async def test_a_consumer_that_has_not_seen_the_last_event_is_waited_for_or_robb
         assert (await log.state(session)).seq == 4
         done = await purge(log, bus, session, reason=WHY, force=True)
         assert done.robbed == ["slow"]
+
+
+async def test_a_purged_fork_is_purged_for_who_holds_a_snapshot_of_its_base(nats_url: str) -> None:
+    async with flightlog.connect(nats=nats_url) as log:
+        fork = await log.fork(await recorded(log))
+        folded = await reader.fold(log.bus, log.tenant, fork, SESSION)
+        assert folded.part == "base"
+        snapshot = reader.snapshot_of(SESSION, folded)
+        await purge(log, bus_of(log), fork, reason=WHY)
+        again = await reader.fold(log.bus, log.tenant, fork, SESSION, snapshot=snapshot)
+        assert again.presence == "purged"

@@ -177,6 +177,7 @@ class Reading:
         if control.type == "tombstone":
             if part == "live":
                 self.tombstone = control
+                self._anchored = True  # a purge explains why a snapshot's event is gone
         elif self.seal is None and part == "base":
             self.seal = control
             self._misfit = _misfit(control, self.chain.head)
