@@ -167,6 +167,22 @@ def test_ports_and_deadlines_are_those_of_the_settings(name: str, part: str) -> 
 
 @every_overlay
 @pytest.mark.parametrize("part", PARTS)
+def test_a_services_pods_lie_apart_and_are_moved_one_at_a_time(name: str, part: str) -> None:
+    pod = workloads(name)[f"flightlog-{part}"]
+    spreads = pod["spec"]["topologySpreadConstraints"]
+    assert "kubernetes.io/hostname" in {each["topologyKey"] for each in spreads}
+    [budget] = [
+        each["spec"]
+        for each in of_kind(overlay(name), "PodDisruptionBudget")
+        if each["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    ]
+    assert budget["maxUnavailable"] == 1
+    for each in spreads:
+        assert each["labelSelector"] == budget["selector"]
+
+
+@every_overlay
+@pytest.mark.parametrize("part", PARTS)
 def test_every_probe_asks_for_a_page_that_is_served(name: str, part: str) -> None:
     [container] = workloads(name)[f"flightlog-{part}"]["spec"]["containers"]
     probes = ("startupProbe", "livenessProbe", "readinessProbe")
@@ -238,6 +254,6 @@ def test_the_scheduled_agents_command_line_is_one_that_flightlog_takes() -> None
     assert container["command"] == ["flightlog"]
     name, *arguments = container["args"]
     command = typer.main.get_command(cli).get_command(None, name)  # type: ignore[attr-defined]
-    if command is None:
-        pytest.skip("`flightlog run` is not there yet")
-    command.make_context(name, arguments, resilient_parsing=False).close()
+    with command.make_context(name, arguments, resilient_parsing=False) as context:
+        grace = context.params["grace"]
+    assert pod["spec"]["terminationGracePeriodSeconds"] >= grace + LEFT_TO_CLOSE
