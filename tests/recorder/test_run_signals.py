@@ -1,5 +1,6 @@
 """Signals to `flightlog run`: they go on to the program, and a stop leaves a session to resume."""
 
+import asyncio
 import os
 import signal
 from signal import Signals
@@ -7,10 +8,14 @@ from signal import Signals
 import pytest
 
 from flightlog import Log
+from flightlog.bus.protocol import Message
+from flightlog.running import alive
+from flightlog.wire import subject as names
 from flightlog_recorder.embedded import Servers
 from tests.recorder.command import Command
 from tests.recorder.command import flightlog as command
 from tests.recorder.jobs import AGENT, RUN, SESSION_KEY, is_gone, ready, session_of, status
+from tests.recorder.recorded import left_running
 from tests.scripted import TENANT, types, until
 
 # Two interpreters start for each attempt, on a busy machine.
@@ -65,6 +70,26 @@ async def test_a_program_that_does_not_end_is_killed_after_its_grace_and_its_ses
         assert is_gone(pid)
     assert await status(log) == ("suspended", "SIGTERM")
     assert "attempt_failed" not in await types(log, await session_of(log))
+
+
+async def test_sigterm_while_it_listens_for_the_last_pod_starts_and_records_nothing(
+    run: Command, log: Log
+) -> None:
+    session, asked = await left_running(log, SESSION_KEY), asyncio.Event()
+
+    async def listen(message: Message) -> None:
+        beat = alive.read(message.body)
+        if beat is not None and beat.asks == session:
+            asked.set()
+
+    listening = await log.bus.listen(names.alive_subject(TENANT), listen)
+    async with run.running(*RUN, *AGENT, "tells-signals") as running:
+        await asked.wait()
+        async with asyncio.timeout(alive.SILENCE / 2):
+            assert await running.stop() == 143
+        assert await running.line() == ""
+    assert await types(log, session) == ["session_started"]
+    await listening.close()
 
 
 async def test_sigterm_between_two_attempts_ends_the_pause_and_keeps_the_session(

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from signal import Signals
 from typing import Any
 
 from msgspec import Struct
@@ -89,7 +90,10 @@ class Runner:
         if state is None or isinstance(found, Leave):
             return found, Began()
         async with self._connect() as log:
-            if await _is_live(log, state):
+            live = await self._stops.unless_told(_is_live(log, state))
+            if self._stops.told is not None:
+                return self._stopped(self._stops.told), Began()
+            if live:
                 return Leave(FENCED, _ELSEWHERE), Began()
             if isinstance(found, Finish):
                 await self._record(log, found, state, None)
@@ -165,7 +169,7 @@ class Runner:
         self._tell(f"{found.why}; again in {pause:.1f} s")
         await self._stops.wait(pause)
 
-    def _stopped(self, told: Any) -> Leave:
+    def _stopped(self, told: Signals) -> Leave:
         return Leave(128 + told, f"stopped by {told.name}; it can be resumed")
 
 

@@ -2,10 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from signal import Signals
+from typing import Any, TypeVar
 
 from flightlog_recorder.run.program import Program
+
+T = TypeVar("T")
 
 STOPS = (Signals.SIGTERM, Signals.SIGINT, Signals.SIGHUP)
 FORWARDED = (*STOPS, Signals.SIGUSR1, Signals.SIGUSR2)
@@ -36,6 +39,17 @@ class Stops:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.asked(), timeout)
         return self.told is not None
+
+    async def unless_told(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """What `work` gives; it is cancelled once the job is to end."""
+        working, asked = asyncio.create_task(work), asyncio.create_task(self.asked())
+        try:
+            await asyncio.wait({working, asked}, return_when=asyncio.FIRST_COMPLETED)
+            return working.result() if working.done() else None
+        finally:
+            for task in (working, asked):
+                task.cancel()
+            await asyncio.wait({working, asked})
 
     async def asked(self) -> None:
         """Wait until the job is to end."""
