@@ -136,6 +136,38 @@ async def test_what_a_program_refuses_is_listed_shown_and_sent_again(
     assert await letters() == []
 
 
+async def test_of_a_letter_that_several_subscribers_have_only_the_one_that_is_named_is_meant(
+    log: Log, run: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "broken").touch()
+    asked = ("--type", "note", "--attempts", "1", "--exec", program(tmp_path))
+    a, b = ("--name", "a", *asked), ("--name", "b", *asked)
+    async with listening(log, run, *a), listening(log, run, *b):
+        session = await notes(log, "hello")
+
+        async def letters() -> list[str]:
+            found = (await run("subscribe", "--dead", "--json")).json["letters"]
+            return sorted(str(each["name"]) for each in found)
+
+        async def both() -> bool:
+            return await letters() == ["a", "b"]
+
+        await until(both)
+        drop = ("subscribe", "--dead", f"{session}/2", "--drop")
+        ran = await run(*drop)
+        assert (ran.code, ran.out) == (2, "")
+        assert "give --name, of a, b" in ran.err
+        assert (await run(*drop, "--name", "a")).out == "1 dead letter forgotten\n"
+        assert await letters() == ["b"]
+
+
+async def test_a_type_that_nobody_knows_is_listened_for_and_said(log: Log, run: Command) -> None:
+    async with listening(log, run, "--name", "n", "--type", "tool_cal", "--type", "note") as ours:
+        await ours.stop()
+        said = (await ours.ended()).err
+    assert "tool_cal is no type of Flightlog's own" in said
+
+
 async def test_a_program_that_hangs_is_killed_with_all_it_started(
     log: Log, run: Command, tmp_path: Path
 ) -> None:

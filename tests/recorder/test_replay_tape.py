@@ -233,10 +233,7 @@ async def test_the_last_event_is_found_before_chunks_that_are_larger_than_a_wind
             assert (await FileSource(path).open()).last == 30
 
 
-async def test_effects_are_looked_for_so_far_and_it_is_said_how_far(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(effects, "LOOKED", 5)
+async def test_effects_are_looked_for_so_far_and_it_is_said_how_far(tmp_path: Path) -> None:
     call = {"call_id": "c", "name": "mail", "arguments": {}}
     events = chain(4)
     for n in range(8):
@@ -244,13 +241,13 @@ async def test_effects_are_looked_for_so_far_and_it_is_said_how_far(
         events.append(follow(events[-1], type=kind, payload={**call, "call_id": f"c{n}"}))
     source = Counted(FileSource(written(tmp_path / "s.jsonl", events)))
     found = await tape.opened(source)
-    near = await effects.effects(found.events, after=3)
+    near = await effects.effects(found.events, after=3, among=5)
     assert (near.count, near.upto) == (1, 8)
     said = "1 external effect after 3 is not undone: 6 mail; what lies behind 8 was not looked at"
     assert effects.told(near, after=3) == said
-    whole = await effects.effects(found.events, after=7)
+    whole = await effects.effects(found.events, after=7, among=5)
     assert (whole.count, whole.upto) == (1, None)
-    none = await effects.effects(found.events, after=6)
+    none = await effects.effects(found.events, after=6, among=5)
     assert effects.told(none, after=6) == (
         "no external effect up to 11; what lies behind 11 was not looked at"
     )

@@ -11,11 +11,11 @@ from flightlog.bus.nats_bus import NatsBus
 from flightlog.bus.protocol import Outgoing
 from flightlog.running import alive
 from flightlog.wire import subject as names
-from flightlog.wire.layout import NOTICE_STREAM
+from flightlog.wire.layout import NOTICE_STREAM, STALLED
 from flightlog_recorder.embedded import Servers
 from flightlog_recorder.service import ears
 from flightlog_recorder.service.metrics import Metrics
-from flightlog_recorder.service.stalled import STALLED, Watch
+from flightlog_recorder.service.stalled import Watch
 from tests.handmade import follow
 from tests.recorder.command import flightlog as command
 from tests.recorder.recorded import left_running, project, talk

@@ -55,6 +55,9 @@ async def look_after(
         ]
         if delivery is not None and not found:
             raise NoSuchLetter
+        if act != "look" and delivery is not None and len(found) > 1:
+            names = ", ".join(sorted(each.name for each in found))
+            raise Usage(f"several subscribers have this dead letter: give --name, of {names}")
         if act == "look" and delivery is not None:
             for each in found:
                 _show(each, await _event(log, each), json=json)

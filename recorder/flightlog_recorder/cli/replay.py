@@ -216,7 +216,7 @@ async def _chosen(found: Tape, asked: Asked, choice: Choice) -> AsyncIterator[Ev
 async def _diff(where: Target, asked: Asked, between: tuple[int, int]) -> Exit:
     async with _tape(where, asked, at=between[0]) as found:
         if between[1] > found.last:
-            raise NotThere(found.session, between[1], found.last)
+            raise NotThere(found.session, between[1], found.last, found.damage)
         before = await found.state(between[0])
         after = await found.state(between[1])
         events = [each async for each in found.events(after=between[0], until=between[1])]

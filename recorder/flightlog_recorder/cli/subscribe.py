@@ -17,8 +17,19 @@ from flightlog import FlightlogError, Subscription
 from flightlog.bus.notices import Start
 from flightlog.subscribing import standing
 from flightlog.subscribing.subscription import ATTEMPTS, Handle, Interest
+from flightlog.wire import payload as payloads
+from flightlog.wire.layout import STALLED
 from flightlog_recorder.cli import letters, target
-from flightlog_recorder.cli.output import Exit, Usage, note, number, say, show_json, show_table
+from flightlog_recorder.cli.output import (
+    Exit,
+    Usage,
+    note,
+    number,
+    printable,
+    say,
+    show_json,
+    show_table,
+)
 from flightlog_recorder.cli.target import Json, Target
 from flightlog_recorder.receivers.program import Program
 
@@ -86,6 +97,8 @@ def command(
         interest.check()
     except FlightlogError as exc:
         target.stop(exc)
+    for odd in sorted(set(type or ()) - payloads.TYPES.keys() - {STALLED}):
+        note(f"{printable(odd)} is no type of Flightlog's own: only a harness can append one")
     if exec is not None and webhook is not None:
         target.stop(Usage("give --exec or --webhook, not both"))
     if exec is not None:

@@ -46,11 +46,11 @@ def effect(event: Event) -> Effect | None:
 Read = Callable[..., AsyncIterator[Event]]  # takes `after` and `until`
 
 
-async def effects(read: Read, *, after: int) -> Effects:
-    """The effects behind an event, among the next `LOOKED`, those under way there included."""
+async def effects(read: Read, *, after: int, among: int = LOOKED) -> Effects:
+    """The effects behind an event, `among` the next ones, those under way there included."""
     first: list[Effect] = []
     tools: Counter[str] = Counter()
-    upto, more = after + LOOKED, False
+    upto, more = after + among, False
     async for event in read(after=after, until=upto + 1):
         more = event.seq > upto
         if not more and (found := effect(event) or await _ended(read, event, after)):

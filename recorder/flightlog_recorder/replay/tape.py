@@ -28,11 +28,12 @@ Test = Callable[[Event], bool | Awaitable[bool]]
 
 
 class NotThere(FlightlogError):
-    """The session has no event with that seq."""
+    """The session has no event with that seq, or none that can be read: it is damaged before."""
 
-    def __init__(self, session: str, seq: int, last: int) -> None:
+    def __init__(self, session: str, seq: int, last: int, damage: str | None = None) -> None:
         self.session, self.seq, self.last = session, seq, last
-        super().__init__(f"session {session} has no event {seq}: its last is {last}")
+        why = f"its last is {last}" if damage is None else damage
+        super().__init__(f"session {session} has no event {seq}: {why}")
 
 
 class Looked(Struct, frozen=True):
@@ -141,7 +142,7 @@ class Tape:
     async def _page(self, seq: int) -> "_Page":
         while (page := self._held(seq)) is None:
             if not 0 < seq <= self.last:
-                raise NotThere(self.session, seq, self.last)
+                raise NotThere(self.session, seq, self.last, self.damage)
             try:
                 async with aclosing(self._stretches(seq - 1)) as stretches:
                     async for _ in stretches:

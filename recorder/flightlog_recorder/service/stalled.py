@@ -23,12 +23,11 @@ from flightlog.event import Event
 from flightlog.running import alive
 from flightlog.wire import carry
 from flightlog.wire import subject as names
-from flightlog.wire.layout import NOTICE_STREAM
+from flightlog.wire.layout import NOTICE_STREAM, STALLED
 from flightlog_recorder.service.ears import Ears
 from flightlog_recorder.service.metrics import Metrics
 from flightlog_recorder.stored import stored_at
 
-STALLED = "session_stalled"  # the notice's type
 EVERY = 30.0  # seconds between two looks at most
 
 _log = logging.getLogger("flightlog.recorder")

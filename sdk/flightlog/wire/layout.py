@@ -11,6 +11,7 @@ from flightlog.wire import subject as names
 STREAM_PREFIX = "FLIGHTLOG_"
 INBOX_STREAM = "FLIGHTLOG_inbox"
 NOTICE_STREAM = "FLIGHTLOG_notice"
+STALLED = "session_stalled"  # the type of the notice that a session runs and is not heard of
 BLOB_STREAM = "FLIGHTLOG_blobs"
 DEAD_STREAM = "FLIGHTLOG_dead"
 KEYS_STREAM = f"KV_{names.KEYS_BUCKET}"

@@ -16,10 +16,18 @@ export function go(path, { replace = false } = {}) {
   if (!replace) open();
 }
 
+function named(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text; // no UTF-8: no session is called so
+  }
+}
+
 function open() {
   view?.close();
   const found = /^\/sessions\/([^/]+)(?:\/(\d+))?$/.exec(location.pathname);
-  const session = found && decodeURIComponent(found[1]);
+  const session = found && named(found[1]);
   document.title = session ? `${session.slice(0, 18)} \u00b7 Flightlog` : "Flightlog";
   fill(document.getElementById("crumbs"), session ? h("span", {}, "session") : h("span", {}, "sessions"));
   view = session ? new SessionView(session, found[2] && Number(found[2]), go) : new SessionsView(go);
