@@ -12,7 +12,10 @@ import flightlog
 from flightlog import Log
 from flightlog.wire import carry
 from flightlog.wire import subject as names
+from flightlog_recorder.cli import target
 from flightlog_recorder.embedded import Server
+from flightlog_recorder.purge import purge
+from flightlog_recorder.purge.purge import Reason
 from tests.handmade import SESSION, chain, follow, takeover, tombstone
 from tests.recorder.batches import write_batches
 from tests.recorder.inspected import Client, inspected
@@ -301,6 +304,19 @@ async def test_what_is_not_there_is_said_without_a_trace(log: Log, client: Clien
     source = await talk(log)
     assert "its last is 9" in (await client.get(f"/api/sessions/{source}/events/10")).error
     assert (await client.get(f"/api/sessions/{source}/states/10")).status == 404
+
+
+async def test_what_is_purged_while_it_is_looked_at_is_shown_no_more(
+    log: Log, client: Client
+) -> None:
+    session = await talk(log)
+    where = [f"/api/sessions/{session}{page}" for page in (*PAGES, "/states/3", "/changes/3")]
+    looked_at = [each for each in where if not each.endswith("/live")]
+    assert {(await client.get(each)).status for each in looked_at} == {200}
+    await purge(log, target.bus_of(log), session, reason=Reason(by="a test", why="a test"))
+    found = [await client.get(each) for each in looked_at]
+    assert {each.status for each in found} == {410}
+    assert not any(b"add" in each.body for each in found)
 
 
 async def test_it_stops_while_somebody_is_watching(log: Log) -> None:

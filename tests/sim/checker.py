@@ -25,6 +25,7 @@ class Checker:
         self.bus = world.process("checker").bus
         self.moved = {digest_of(entry.message.body) for entry in self.log.lost}
         self.lost = self._lost()
+        self.stranded: set[str] = set()  # stored on reused sequences behind what is lost
 
     async def run(self) -> None:
         """Check every session there is."""
@@ -54,6 +55,7 @@ class Checker:
             self._check_grave(session, entries)
             return
         self._check_losing(session, told)
+        self._strand(told)
         counted = oracle.chain(told)
         events = await self._read(session, sound=oracle.explained(told, counted))
         if events is None:
@@ -128,13 +130,22 @@ class Checker:
             self._violated(f"{session} holds {len(twice)} bodies more than once")
         by_seq = {each.seq: each for each in counted}
         for ack in self.records.acks:
-            if ack.session != session or ack.digest in self.lost:
+            if ack.session != session or ack.digest in self.lost | self.stranded:
                 continue
             found = by_seq.get(ack.seq)
             if found is None or found.digest != ack.digest:
                 self._violated(f"{ack.process} was acked {ack.type} {ack.seq}, it does not count")
             elif found.entry.sequence != ack.sequence and ack.digest not in self.moved:
                 self._violated(f"{ack.process} was told that {ack.seq} is at {ack.sequence}")
+
+    def _strand(self, told: list[Told]) -> None:
+        """Know what a late try stored behind what is lost, on sequences that were given out again.
+
+        Its author was acknowledged, and no broker could tell him better: docs/guarantees.md says so.
+        """
+        for each in told:
+            if each.prev in self.lost or each.prev in self.stranded:
+                self.stranded.add(each.digest)
 
     def _lost(self) -> set[str]:
         """What is gone for good; a late or second try stores some of it once more, elsewhere."""
@@ -156,7 +167,7 @@ class Checker:
                     self._violated(f"{session}: note {n} of {by} is out of order or doubled")
                 last[by] = n
         for note in self.records.notes:
-            if note.session != session or note.digest in self.lost:
+            if note.session != session or note.digest in self.lost | self.stranded:
                 continue
             found = stored.get((note.process, note.n), "")
             if note.fate == "acked" and found != note.digest:
@@ -203,7 +214,7 @@ class Checker:
             elif fold.digest in self.lost:
                 if fold.at > self.log.lost_at:
                     self._violated(f"{fold.who} folded what {session} has lost at {fold.seq}")
-            elif self.tamper != "leak":
+            elif self.tamper != "leak" and fold.digest not in self.stranded:
                 self._violated(f"{fold.who} holds {session} at {fold.seq}, which does not count")
 
     async def _check_snapshot(

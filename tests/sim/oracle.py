@@ -71,22 +71,21 @@ def chain(told: list[Told]) -> list[Told]:
 def explained(told: list[Told], counted: list[Told]) -> bool:
     """Whether every event can be reached from the first: else something is missing or changed.
 
-    What branches off at a seq that was passed already may have lost its root: readers do not keep
-    the digests of all that they have read, so they take it for a stray like any other.
+    What branches off at a seq that was passed already may have lost its root (a late try of a
+    writer, after a rollback): readers do not keep the digests of all that they have read, so they
+    take it for a stray like any other, and with it what goes on from there.
     """
     after = _by_place(told)
-    reached: set[int] = set()
-    places: list[tuple[int, str | None]] = [(1, None)]
+    sequences = [each.entry.sequence for each in counted]
+    late = [e for e in told if e.seq <= bisect_left(sequences, e.entry.sequence)]
+    places: list[tuple[int, str | None]] = [(1, None), *((e.seq + 1, e.digest) for e in late)]
+    reached = {each.entry.sequence for each in late}
     while places:
         for each in after.get(places.pop(), ()):
             if each.entry.sequence not in reached:
                 reached.add(each.entry.sequence)
                 places.append((each.seq + 1, each.digest))
-    sequences = [each.entry.sequence for each in counted]
-    return all(
-        each.entry.sequence in reached or each.seq <= bisect_left(sequences, each.entry.sequence)
-        for each in told
-    )
+    return all(each.entry.sequence in reached for each in told)
 
 
 def _by_place(told: list[Told]) -> dict[tuple[int, str | None], list[Told]]:

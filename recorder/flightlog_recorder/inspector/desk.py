@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from msgspec import Struct
 
-from flightlog import Log
+from flightlog import Log, NoSuchSession, SessionPurged
 from flightlog.event import Event
 from flightlog.state import SessionState
 from flightlog_recorder.inspector import window as windows
@@ -38,7 +38,11 @@ class Desk:
 
     @asynccontextmanager
     async def tape(self, session: str, *, at: int | None = None) -> AsyncGenerator[Tape]:
-        """The session's tape, up to event `at` at least. Raises `NotThere` if there is none."""
+        """The session's tape, up to event `at` at least. Raises `NotThere` if there is none.
+
+        What was purged is forgotten here, too: then `SessionPurged` is raised.
+        """
+        await self._check_there(session)
         held = self._tapes.setdefault(session, _Held())
         self._tapes.move_to_end(session)
         while len(self._tapes) > OPEN:
@@ -54,6 +58,7 @@ class Desk:
 
     async def event(self, session: str, seq: int) -> Event:
         """An event; found by itself unless the tape has it at hand. Raises `NotThere`."""
+        await self._check_there(session)
         held = self._tapes.get(session)
         if held and held.tape and not held.lock.locked() and held.tape.is_at_hand(seq):
             return await held.tape.event(seq)
@@ -61,6 +66,14 @@ class Desk:
         if not found.events:
             raise NotThere(session, seq, (await windows.tip(self.log, session)).seq)
         return found.events[0]
+
+    async def _check_there(self, session: str) -> None:
+        try:
+            await windows.last_of(self.log.bus, self.log.tenant, session)
+        except (SessionPurged, NoSuchSession):
+            self._tapes.pop(session, None)
+            self._marks.pop(session, None)
+            raise
 
     async def marks(self, session: str, last: int) -> Marked:
         """Where to look; what was found is kept until the session is a tenth longer."""

@@ -34,7 +34,7 @@ async def window(log: Log, session: str, first: int, last: int) -> Window:
 
     Raises `NoSuchSession` and `SessionPurged`.
     """
-    await _last(log.bus, log.tenant, session)
+    await last_of(log.bus, log.tenant, session)
     for head in (await anchor(log.bus, log.tenant, session, before=first), START):
         try:
             return Window(await _between(log, session, head, first, last))
@@ -45,7 +45,7 @@ async def window(log: Log, session: str, first: int, last: int) -> Window:
 
 async def tip(log: Log, session: str) -> Head:
     """Where the log ends. Raises `NoSuchSession` and `SessionPurged`."""
-    guess = await _last(log.bus, log.tenant, session)
+    guess = await last_of(log.bus, log.tenant, session)
     head = await anchor(log.bus, log.tenant, session, before=guess)
     try:
         return await behind(log, session, head)
@@ -98,7 +98,7 @@ def _below(message: Message, before: int) -> Event | None:
     return found if isinstance(found, Event) and found.seq < before else None
 
 
-async def _last(bus: Bus, tenant: str, session: str) -> int:
+async def last_of(bus: Bus, tenant: str, session: str) -> int:
     """The seq that the last message claims; also tells whether this is a session at all."""
     parts: tuple[Part, Part] = ("live", "base")
     for part in parts:
