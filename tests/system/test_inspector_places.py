@@ -98,7 +98,7 @@ async def test_a_link_to_no_session_says_so(page: Page, log: Log) -> None:
     await talk(log)
     origin = await page.evaluate("location.origin")
     stranger = await page.context.new_page()
-    for link in ("sess_nothing/4", "sess_nothing", "%ff", "%00", "%3Cscript%3E"):
+    for link in ("%ff", "%00", "%3Cscript%3E", "sess_nothing", "sess_nothing/4"):
         await stranger.goto(f"{origin}/sessions/{link}")
         await expect(stranger.get_by_role("heading", name="No such session")).to_be_visible()
     await expect(stranger.get_by_text("no session sess_nothing")).to_be_visible()
