@@ -141,7 +141,7 @@ class Checker:
     def _strand(self, told: list[Told]) -> None:
         """Know what a late try stored behind what is lost, on sequences that were given out again.
 
-        Its author was acknowledged, and no broker could tell him better: docs/guarantees.md says so.
+        Its author was acked, and no broker could tell him better: docs/guarantees.md says so.
         """
         for each in told:
             if each.prev in self.lost or each.prev in self.stranded:
