@@ -65,6 +65,28 @@ async def test_labels_of_the_run_are_those_of_the_session(run: Command, log: Log
     assert state.harness_version == "agent/1"
 
 
+async def test_labels_of_the_pod_that_came_last_count(run: Command, log: Log) -> None:
+    pods = {"waits-for-news": ("pod=a", "attempt=0"), "ends": ("pod=b", "attempt=1")}
+    for role, (pod, attempt) in pods.items():
+        ran = await run(*RUN, "--label", "job=n", "--label", pod, "--label", attempt, *AGENT, role)
+        assert ran.code == 0, ran.err
+    state = await log.state(await session_of(log))
+    assert state.labels == {"job": "n", "pod": "b", "attempt": "1"}
+    assert state.counts["session_resumed"] == 1
+
+
+async def test_a_program_that_cannot_be_started_is_said_in_a_line_and_appends_nothing(
+    run: Command, log: Log, tmp_path: Path
+) -> None:
+    broken = tmp_path / "agent"
+    broken.write_text("#!/there/is/no/such/interpreter\n")
+    broken.chmod(0o755)
+    ran = await run(*RUN, "--", str(broken))
+    assert (ran.code, ran.err.count("\n")) == (1, 1), ran.err
+    assert str(broken) in ran.err
+    assert await log.look_up(SESSION_KEY) is None
+
+
 async def test_a_session_that_the_program_ended_is_left_as_it_is(run: Command, log: Log) -> None:
     assert (await run(*RUN, *AGENT, "ends")).code == 0
     session = await session_of(log)
