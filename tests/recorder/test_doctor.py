@@ -93,6 +93,14 @@ async def test_missing_streams_are_named(servers: Servers, bus: NatsBus) -> None
     assert none.mend.startswith("flightlog provision")
 
 
+async def test_a_broker_without_streams_is_told_what_makes_them(servers: Servers) -> None:
+    found = await look(servers)
+    for check in ("stream settings", "stream room", "replicas"):
+        [one] = found[check]
+        assert (one.grade, one.what) == ("wrong", "this account has no Flightlog streams")
+        assert one.mend.startswith("flightlog provision --streams")
+
+
 async def test_a_log_that_is_nearly_full_is_named_before_it_refuses(
     servers: Servers, bus: NatsBus, log: Log
 ) -> None:

@@ -91,6 +91,20 @@ async def test_a_harness_resumes_and_lists(handed: Handed) -> None:
         assert len((await log.sessions()).rows) == 2
         assert [row.key for row in (await log.sessions(key="done")).rows] == ["done"]
         assert (await log.sessions(parent=done)).rows == []
+        command = handed.command("acme-harness")
+        for words in (("ls",), ("ls", "--key", "done"), ("show", done, "--tree")):
+            assert done in await ran(command, *words)
+
+
+async def test_a_harness_lists_its_own_tenants_sessions_alone(handed: Handed) -> None:
+    async with boss(handed) as log:
+        mine = await talk(log, key="done")
+        await projected(handed, log, mine)
+    command = handed.command("acme-harness")
+    assert mine in await ran(command, "ls")
+    other = await command("--tenant", "globex", "ls")
+    assert other.code != 0
+    assert "refused us" in other.err
 
 
 async def projected(handed: Handed, log: Log, *sessions: str) -> None:
@@ -163,9 +177,10 @@ async def is_gone(log: Log, session: str) -> bool:
     return await log.store.row(TENANT, session) is None
 
 
-async def ran(command: Command, *words: str) -> None:
+async def ran(command: Command, *words: str) -> str:
     done = await command(*words)
     assert done.code == 0, (words, done)
+    return done.out
 
 
 async def test_a_recorder_marks_what_is_damaged_stalled_and_well_again(handed: Handed) -> None:
@@ -258,20 +273,25 @@ WRITES = [
 def others(role: Role) -> list[str]:
     """Keys that are none of the role's business."""
     found = [key for prefix in FOREIGN for key in keys_of(Places(prefix), TENANT)]
-    return found + (keys_of(PLACES, "globex") if role == "harness" else [])
+    if role == "harness":
+        found += [*of_sessions(PLACES, "globex"), PLACES.stream("FLIGHTLOG_0", "aside")]
+    return found
 
 
 def keys_of(places: Places, tenant: str) -> list[str]:
+    return [*of_sessions(places, tenant), places.stream("FLIGHTLOG_0", "floor")]
+
+
+def of_sessions(places: Places, tenant: str) -> list[str]:
     return [
         places.snapshots(tenant, "s1"),
         places.row(tenant, "s1"),
         places.index(tenant, "all"),
-        places.stream("FLIGHTLOG_0", "floor"),
     ]
 
 
 READ_ONLY: dict[Role, list[str]] = {
-    "harness": keys_of(PLACES, TENANT),
+    "harness": [*keys_of(PLACES, TENANT), PLACES.stream("FLIGHTLOG_0", "rebuilding")],
     "operator": keys_of(PLACES, TENANT),
     "recorder": [PLACES.snapshots(TENANT, "s1"), PLACES.stream("FLIGHTLOG_0", "floor")],
     "projector": [],

@@ -38,7 +38,8 @@ def rights(role: Role, *, tenant: str, prefix: str = place.PREFIX) -> Rights | N
     match role:
         case "harness":
             own = (f"%R~{sessions}", f"%R~{rows}")
-            return Rights((*_SNAPSHOTS, *_LISTINGS, *_BY_KEY), own)
+            whole = (f"%R~{streams}:floor", f"%R~{streams}:rebuilding")  # is the catalog whole?
+            return Rights(("get", *_SNAPSHOTS, *_LISTINGS, *_BY_KEY), (*own, *whole))
         case "projector":
             return Rights(_PROJECTS, (f"~{sessions}", f"~{rows}", f"~{streams}"))
         case "recorder":

@@ -98,14 +98,20 @@ def check(streams: Streams) -> list[Finding]:
     if streams.refused:
         why = Unproven(streams.refused, "nats server report jetstream", is_wrong=True)
         return [why.finding(each) for each in (SETTINGS, ROOM, REPLICAS)]
+    if not streams.ours and not streams.leaderless:
+        return [_none(each) for each in (SETTINGS, ROOM, REPLICAS)]
     return [*_settings(streams), *_room(streams), *_replicas(streams)]
+
+
+def _none(check: str) -> Finding:
+    text = "this account has no Flightlog streams"
+    return Finding(check, "wrong", text, "flightlog provision --streams 8 --replicas 3")
 
 
 def _settings(streams: Streams) -> list[Finding]:
     configs = [info["config"] for info in streams.infos]
     if not streams.logs and not streams.leaderless:
-        text = "this account has no Flightlog streams"
-        return [Finding(SETTINGS, "wrong", text, "flightlog provision --streams 8 --replicas 3")]
+        return [_none(SETTINGS)]
     known = {config["name"]: config for config in configs}
     try:
         symptoms = [
