@@ -1,7 +1,10 @@
 """The Kubernetes manifests, as rendered: valid, restricted, and true to the services' settings."""
 
+import re
+
 import pytest
 import typer
+import yaml
 from kubernetes_validate import validate
 
 from flightlog.wire import layout
@@ -103,6 +106,44 @@ def test_the_secrets_that_production_expects_are_told_in_the_operations_page() -
     page = (DEPLOY.parent / "docs" / "operations.md").read_text()
     for secret in SECRETS_OF_OTHERS:
         assert f"create secret generic {secret}" in page
+
+
+def production_steps() -> list[str]:
+    """What the operations page has typed for production, a command each, in its order."""
+    page = (DEPLOY.parent / "docs" / "operations.md").read_text()
+    _, _, section = page.partition("\n## Production\n")
+    section = section.partition("\n### ")[0].replace("\\\n", " ")
+    typed = re.findall(r"```\n(.*?)```|`([^`]+)`", section, flags=re.DOTALL)
+    steps = [step for block, inline in typed for step in block.splitlines() or [inline]]
+    return [re.sub(r"\s+", " ", step).strip() for step in steps]
+
+
+def test_no_step_for_production_uses_a_namespace_that_none_before_it_has_made() -> None:
+    made, used = set[str](), set[str]()
+    for step in production_steps():
+        if found := re.search(r"kubectl create namespace (\S+)", step):
+            made.add(found[1])
+        elif found := re.search(r"kubectl apply -f deploy/(\S+)", step):
+            resource = yaml.safe_load((DEPLOY / found[1]).read_text())
+            made |= {each["metadata"]["name"] for each in of_kind([resource], "Namespace")}
+        wanted = set(re.findall(r"(?:^kubectl .*?-n|--namespace)[ =](\S+)", step))
+        assert wanted <= made, step
+        used |= wanted
+    assert used == {"nats", "flightlog"}
+
+
+def test_production_says_before_it_asks_the_cluster_how_helm_and_the_command_find_it() -> None:
+    steps = production_steps()
+
+    def first(begun: str) -> int:
+        return next(number for number, step in enumerate(steps) if begun in step)
+
+    assert first("helm repo add nats") < first("helm upgrade --install nats nats/nats")
+    opened = first("kubectl -n nats port-forward service/nats 4222")
+    connecting = [number for number, step in enumerate(steps) if ". made/users/" in step]
+    assert connecting
+    assert opened < min(connecting)
+    assert "--output made" in steps[first("flightlog --nats nats://nats.nats:4222")]  # asks nobody
 
 
 @every_overlay
