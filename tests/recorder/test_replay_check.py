@@ -228,6 +228,16 @@ async def test_the_gate_stops_a_harness_whose_reducer_was_changed(
 
 
 @pytest.mark.timeout(60)  # every command is a process of its own
+@pytest.mark.parametrize("recorded", ["", '{"session":"another","seq":1,"digest":"00"}\n'])
+async def test_nothing_passes_that_was_compared_with_nothing(tmp_path: Path, recorded: str) -> None:
+    against = tmp_path / "states.jsonl"
+    against.write_text(recorded)
+    check = ("replay", "--file", str(GOLDEN), "--check", "session", "--against", str(against))
+    ran = await Command({})(*check)
+    assert (ran.code, "nothing was compared" in ran.err) == (1, True)
+
+
+@pytest.mark.timeout(60)  # every command is a process of its own
 async def test_nothing_passes_of_which_a_part_was_not_read(tmp_path: Path) -> None:
     command, path = Command({}), tmp_path / "s.jsonl"
     check = ("replay", "--file", str(path), "--check", "session")

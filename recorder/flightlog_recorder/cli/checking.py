@@ -63,7 +63,10 @@ async def run(where: Target, wanted: Wanted) -> Exit:
     if len(found) != 1 and not wanted.json:
         _conclude(found, unread)
     diverged = any(each.divergence is not None for each in found)
-    return Exit.PROBLEM if diverged or unread else Exit.FINE
+    idle = against is not None and not diverged and not any(each.compared for each in found)
+    if idle:
+        note("nothing was compared: what --against names knows none of these events")
+    return Exit.PROBLEM if diverged or unread or idle else Exit.FINE
 
 
 def _unread(tape: Tape, checked: Checked, until: int | None) -> str | None:
