@@ -93,7 +93,7 @@ def before(state: SessionState | None, rules: Rules) -> Before:
 def after(state: SessionState | None, end: End, rules: Rules, began: Began) -> After:
     """What the program's end means for the session and for the job."""
     state = state or SessionState()
-    if end.code == FENCED or is_taken(state, rules, began):
+    if is_taken(state, rules, began) or (end.code == FENCED and _is_anothers(state, rules)):
         return Leave(FENCED, "another writer has taken the session over; this job must not go on")
     if state.status in ENDED:
         return _over(state, end.code if end.code >= 0 else _SIGNALLED - end.code)
@@ -105,6 +105,11 @@ def after(state: SessionState | None, end: End, rules: Rules, began: Began) -> A
     if end.code == 0:
         return _exited_fine(state)
     return _exited_badly(end, rules, began)
+
+
+def _is_anothers(state: SessionState, rules: Rules) -> bool:
+    """Whether a program that says it was refused may be right: nobody else opens it behind ours."""
+    return state.status == "running" and not is_ours(state, rules)
 
 
 def _exited_fine(state: SessionState) -> After:
