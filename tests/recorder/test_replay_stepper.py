@@ -107,9 +107,10 @@ def test_the_search_goes_on_with_the_same_words_either_way() -> None:
 def test_what_cannot_be_searched_for_is_said_and_not_asked() -> None:
     view, ask = press(VIEW, "n")
     assert (ask, view.said) == (None, "nothing to search for: / asks")
-    view, ask = typed(VIEW, "/", "(", "enter")
-    assert ask is None
-    assert "no regular expression" in view.said
+    for words in ("(", "*", "\\", "a{99999999999}"):
+        view, ask = typed(VIEW, "/", *words, "enter")
+        assert (ask, view.words) == (None, VIEW.words)
+        assert "no regular expression" in view.said
     view, ask = typed(VIEW, "g", "x", "enter")
     assert (ask, view.said) == (None, "x is no seq")
 

@@ -7,7 +7,7 @@ from typing import IO, Any
 
 import msgspec
 
-from flightlog import Log
+from flightlog import InvalidValue, Log
 from flightlog_recorder.cli import replayed, target
 from flightlog_recorder.cli.output import (
     Exit,
@@ -23,7 +23,7 @@ from flightlog_recorder.cli.target import Target
 from flightlog_recorder.replay import strip, tape
 from flightlog_recorder.replay.check import Checked, Divergence, check
 from flightlog_recorder.replay.exported import FileSource
-from flightlog_recorder.replay.projection import AnyProjection, load
+from flightlog_recorder.replay.projection import BUILT_IN, AnyProjection, BadProjection, load
 from flightlog_recorder.replay.recording import Recorder, Recording
 from flightlog_recorder.replay.source import LiveSource
 from flightlog_recorder.replay.tape import Tape
@@ -47,7 +47,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 async def run(where: Target, wanted: Wanted) -> Exit:
     """Check each session up to its first divergence; `PROBLEM` if there is one."""
     _refuse(wanted)
-    projection, against = load(wanted.projection), _against(wanted.against)
+    projection, against = _named(wanted.projection), _against(wanted.against)
     found: list[Checked] = []
     unread = 0
     with _recorder(wanted.record) as recorder:
@@ -82,9 +82,20 @@ def _unread(tape: Tape, checked: Checked, until: int | None) -> str | None:
 def _against(text: str | None) -> AnyProjection | Recording | None:
     if text is None:
         return None
-    if ":" in text or not Path(text).exists():
-        return load(text)
+    if ":" in text or text == BUILT_IN:
+        return _named(text)
+    if not Path(text).exists():
+        raise Usage(f"--against: there is no file {text}, and MODULE:PROJECTION has a colon")
     return Recording(Path(text))
+
+
+def _named(text: str) -> AnyProjection:
+    try:
+        return load(text)
+    except BadProjection as exc:
+        raise Usage(str(exc)) from exc
+    except InvalidValue:
+        raise Usage(f"name a projection as MODULE:PROJECTION, or {BUILT_IN}") from None
 
 
 @contextlib.contextmanager

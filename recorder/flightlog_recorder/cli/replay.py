@@ -91,6 +91,8 @@ def command(
     where = target.of(context)
     ways = {"--diff": diff, "--step": step or None, "--request": model, "--compare": other}
     way = _way({**ways, "--check": check}, asked, choice)
+    if since is not None and until is not None and since > until:
+        target.stop(Usage("--from is behind --until: there is nothing between them"))
     if way != "--check" and (against is not None or record is not None or every):
         target.stop(Usage("--against, --record and --all go with --check"))
     if check is not None:

@@ -139,6 +139,8 @@ def _answered(view: View, prompt: Prompt) -> Pressed:
     if not text:
         return (replace(view, words="") if prompt.kind == "search" else view), None
     if prompt.kind == "search":
+        if (why := _misfit(text)) is not None:
+            return missed(view, f"no regular expression: {why}"), None
         return _search(replace(view, words=text), forward=True)
     digits = text.replace(",", "").replace("_", "")
     if not (digits.isascii() and digits.isdigit()):
@@ -149,11 +151,16 @@ def _answered(view: View, prompt: Prompt) -> Pressed:
 def _search(view: View, *, forward: bool) -> Pressed:
     if not view.words:
         return missed(view, "nothing to search for: / asks"), None
-    try:
-        re.compile(view.words)
-    except (re.error, RecursionError, OverflowError) as exc:
-        return missed(view, f"no regular expression: {exc}"), None
     return view, Find("words", forward, view.words)
+
+
+def _misfit(words: str) -> str | None:
+    """Why it cannot be searched for: what is lit on the screen must be a pattern, always."""
+    try:
+        re.compile(words)
+    except (re.error, RecursionError, OverflowError) as exc:
+        return str(exc)
+    return None
 
 
 def _to(view: View, pane: Pane) -> View:
