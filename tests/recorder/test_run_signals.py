@@ -72,6 +72,19 @@ async def test_a_program_that_does_not_end_is_killed_after_its_grace_and_its_ses
     assert "attempt_failed" not in await types(log, await session_of(log))
 
 
+async def test_sigterm_while_the_broker_is_away_ends_within_a_pods_grace_and_is_no_failure(
+    run: Command, log: Log, servers: Servers
+) -> None:
+    async with run.running(*RUN, "--grace", "0.2", *AGENT, "sleeps") as running:
+        await ready(running)
+        assert servers.nats is not None
+        servers.nats.kill()
+        assert await running.stop() == 143  # in half the time that recording may take
+    servers.nats.start()
+    assert (await run(*RUN, *AGENT, "ends")).code == 0
+    assert await status(log) == ("completed", None)
+
+
 async def test_sigterm_while_it_listens_for_the_last_pod_starts_and_records_nothing(
     run: Command, log: Log
 ) -> None:

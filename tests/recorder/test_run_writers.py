@@ -54,7 +54,8 @@ async def test_a_program_that_was_fenced_is_never_restarted(run: Command, log: L
             assert ran.code == 4
             assert "taken" in ran.err
             await session.user_message("mine now")
-    assert (await run("run", "--key", "other", *AGENT, "exits", "4")).code == 4
+    alone = await run("run", "--key", "other", "--retries", "0", *AGENT, "exits", "4")
+    assert (alone.code, "failed after 1 attempt: exit code 4" in alone.err) == (1, True)
 
 
 @pytest.mark.parametrize("code", ["0", "1"])

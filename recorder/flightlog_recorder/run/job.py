@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from signal import Signals
@@ -10,7 +11,16 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from flightlog import Fenced, FlightlogError, Log, Session, SessionLive, SessionPurged, clock
+from flightlog import (
+    BusUnavailable,
+    Fenced,
+    FlightlogError,
+    Log,
+    Session,
+    SessionLive,
+    SessionPurged,
+    clock,
+)
 from flightlog.running import alive, opening
 from flightlog.state import SessionState
 from flightlog_recorder.run import verdict as verdicts
@@ -31,7 +41,8 @@ from flightlog_recorder.run.verdict import (
 )
 
 LOOK_DEADLINE = 5.0  # seconds for the bus to answer before the program is started,
-RECORD_DEADLINE = 60.0  # and after its end, when there is something to lose
+RECORD_DEADLINE = 60.0  # and after its end, when there is something to lose,
+STOP_DEADLINE = 5.0  # unless the job is told to end: a pod's grace period is short
 PAUSE_MOST = 60.0  # seconds between two attempts
 _ELSEWHERE = "another process is writing the session; nothing is started or appended"
 
@@ -117,15 +128,24 @@ class Runner:
         return End(await ended, self._stops.told)
 
     async def _close(self, end: End, program: Program, began: Began) -> After:
-        async def judge() -> After:
-            async with self._connect() as log:
-                state = await self._state(log)
-                found = verdicts.after(state, end, self._job.rules, began)
-                if _is_recorded(found, state):
-                    return found
-                return await self._record(log, found, state, Closing(end, program, began))
+        """Judge how the program ended, and record it; soon, once the job is to end."""
+        judge = functools.partial(self._judge, Closing(end, program, began))
+        judging = opening.patiently(judge, until=clock.elapsed() + RECORD_DEADLINE)
+        try:
+            found = await self._stops.unless_told(judging, left=STOP_DEADLINE)
+        except BusUnavailable:
+            if self._stops.told is None:
+                raise
+            found = None
+        return found or self._stopped(self._stops.told or Signals.SIGTERM)
 
-        return await opening.patiently(judge, until=clock.elapsed() + RECORD_DEADLINE)
+    async def _judge(self, closing: "Closing") -> After:
+        async with self._connect() as log:
+            state = await self._state(log)
+            found = verdicts.after(state, closing.end, self._job.rules, closing.began)
+            if _is_recorded(found, state):
+                return found
+            return await self._record(log, found, state, closing)
 
     async def _record(
         self, log: Log, found: After, state: SessionState | None, closing: "Closing | None"

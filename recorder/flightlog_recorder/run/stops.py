@@ -40,11 +40,13 @@ class Stops:
             await asyncio.wait_for(self.asked(), timeout)
         return self.told is not None
 
-    async def unless_told(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """What `work` gives; it is cancelled once the job is to end."""
+    async def unless_told(self, work: Coroutine[Any, Any, T], *, left: float = 0.0) -> T | None:
+        """What `work` gives; it is cancelled `left` seconds after the job is to end."""
         working, asked = asyncio.create_task(work), asyncio.create_task(self.asked())
         try:
             await asyncio.wait({working, asked}, return_when=asyncio.FIRST_COMPLETED)
+            if left and not working.done():
+                await asyncio.wait({working}, timeout=left)
             return working.result() if working.done() else None
         finally:
             for task in (working, asked):
