@@ -5,12 +5,15 @@ import json
 from typing import Any
 
 import nats
+import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 import flightlog
 from flightlog.bus.nats_bus import NatsBus
+from flightlog_recorder.access.accounts import of_tenants
 from flightlog_recorder.verify import Checker
+from tests import roled as roles
 from tests.conftest import MakeNats
 
 KEY = "nightly/1"
@@ -60,6 +63,27 @@ async def copy_streams(source: str, target: str) -> None:
         backups = {name: await back_up(old, name) for name in logs_first}
         for name, backup in backups.items():
             await restore(new, name, backup)
+
+
+async def test_an_admin_may_back_up_and_restore_and_an_operator_may_not(
+    make_nats: MakeNats,
+) -> None:
+    """By the users that `flightlog provision --tenant` makes."""
+    old, new = (roles.start(make_nats, of_tenants("fleet", ["acme"])) for _ in range(2))
+    await old.make_streams()
+    async with old.log("acme-harness", tenant="acme") as log, log.session(key=KEY) as session:
+        await session.user_message("hello")
+    with pytest.raises(TimeoutError):
+        async with await nats.connect(old.url("fleet-operator"), error_cb=ignore) as client:
+            await ask(client, "STREAM.SNAPSHOT.FLIGHTLOG_0", deliver_subject="_INBOX.x")
+    await copy_streams(old.url("fleet-admin"), new.url("fleet-admin"))
+    async with new.log("acme-harness", tenant="acme") as log:
+        assert await log.look_up(KEY) == session.id
+        assert [event async for event in log.read(session.id)]
+
+
+async def ignore(_: Exception) -> None:
+    pass
 
 
 async def test_sessions_go_on_where_the_backup_ended(make_nats: MakeNats) -> None:

@@ -127,7 +127,7 @@ async def test_an_account_is_written_for_its_owner_alone_and_twice_is_the_same(
     assert {path.stat().st_mode & 0o777 for path in home.rglob("*") if path.is_file()} == {0o600}
     assert {path.stat().st_mode & 0o777 for path in home.rglob("*") if path.is_dir()} == {0o700}
     secrets = [text for name, text in made.items() if name.endswith(("password", "nkey"))]
-    assert len(set(secrets)) == len(secrets) == 10  # six users of NATS, four of Redis
+    assert len(set(secrets)) == len(secrets) == 11  # seven users of NATS, four of Redis
     assert [each for each in secrets if each.strip().decode() in first.out] == []
     again = await command("provision", *words)
     assert (again.out, contents(home)) == (first.out, made)

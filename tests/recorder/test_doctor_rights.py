@@ -23,7 +23,7 @@ from tests.conftest import MakeNats
 from tests.roled import PASSWORD, Roled
 
 FLEET = accounts.of_tenants("fleet", ["acme"], subscribers=["mailer"])
-ROLES: tuple[Role, ...] = ("harness", "subscriber", "projector", "recorder", "operator")
+ROLES: tuple[Role, ...] = ("harness", "subscriber", "projector", "recorder", "operator", "admin")
 PURGE = "$JS.API.STREAM.PURGE.FLIGHTLOG_0"
 
 

@@ -14,7 +14,7 @@ from tests.scripted import until
 
 pytestmark = pytest.mark.timeout(120)  # servers, a projector and commands are processes
 
-USERS = ["harness", "projector", "recorder", "operator", "subscriber-mailer"]
+USERS = ["harness", "projector", "recorder", "operator", "admin", "subscriber-mailer"]
 
 
 @pytest.mark.parametrize("proof", ["password", "nkey"])

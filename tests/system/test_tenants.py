@@ -176,7 +176,7 @@ async def test_nothing_of_a_tenant_is_seen_or_touched_from_anothers_account(
 
 def everybody_of(handed: Handed, tenant: str) -> list[NatsAccess]:
     users = sorted(path.name for path in handed.home.glob(f"users/{tenant}/*"))
-    assert len(users) == 5
+    assert len(users) == 6
     return [handed.access(user) for user in users]
 
 

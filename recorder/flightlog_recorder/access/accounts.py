@@ -21,7 +21,7 @@ from flightlog_recorder.access.role import (
 )
 
 SYSTEM = "SYS"
-SERVICES: tuple[Role, ...] = ("projector", "recorder", "operator")  # of all tenants in the account
+SERVICES: tuple[Role, ...] = ("projector", "recorder", "operator", "admin")  # of all tenants
 _ROOM = 5 / 4  # of what the streams may hold: tombstones, inboxes, dead letters, what raises them
 
 
@@ -99,7 +99,10 @@ def of_tenants(
     max_file: int = 0,
     prefix: str = names.PREFIX,
 ) -> Account:
-    """An account for tenants that trust each other: a harness each, and one user a service."""
+    """An account for tenants that trust each other: a harness each, and one user a service.
+
+    Beside them one, `admin`, that may do anything in the account: for people, never for a service.
+    """
     users = [User(f"{tenant}-harness", "harness", tenant) for tenant in tenants]
     users += [
         User(f"{tenant}-subscriber-{each}", "subscriber", tenant, each)

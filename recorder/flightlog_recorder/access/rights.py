@@ -2,7 +2,7 @@
 
 Each list was made by running the role's whole work on a real server, and is held to it by
 tests/system/test_roles_redis.py: nothing is missing, and nothing is there that no work uses.
-A subscriber has no use for Redis, nor has the doctor in the system account: an operator asks it.
+A subscriber has no use for Redis, nor have admin and doctor, who are for NATS: an operator asks it.
 """
 
 import hashlib
@@ -48,7 +48,7 @@ def rights(role: Role, *, tenant: str, prefix: str = place.PREFIX) -> Rights | N
         case "operator":
             read = (f"%R~{sessions}", f"%R~{rows}", f"%R~{streams}")
             return Rights(("get", "smembers", *_SNAPSHOTS, *_LISTINGS, *_BY_KEY, *_VITALS), read)
-        case "subscriber" | "doctor":
+        case "subscriber" | "admin" | "doctor":
             return None
 
 

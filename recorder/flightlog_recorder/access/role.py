@@ -2,6 +2,7 @@
 
 Each list was made by running the role's whole work on a real server, and is held to it by
 tests/system/test_roles.py: nothing is missing, and nothing is there that the work does not use.
+An admin, whose work is whatever no role does, is bounded by its account alone.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,7 +20,7 @@ from flightlog.wire.layout import (
     NOTICE_STREAM,
 )
 
-Role = Literal["harness", "subscriber", "projector", "recorder", "operator", "doctor"]
+Role = Literal["harness", "subscriber", "projector", "recorder", "operator", "admin", "doctor"]
 
 ROLES: tuple[Role, ...] = (
     "harness",
@@ -27,12 +28,14 @@ ROLES: tuple[Role, ...] = (
     "projector",
     "recorder",
     "operator",
+    "admin",
     "doctor",
 )
 SYSTEM_REQUEST = "$SYS.REQ.SERVER.PING.VARZ"  # the one that shows `sync_always`, asked of each node
 OWN_PERMISSIONS = "$SYS.REQ.USER.INFO"
 EVERY_TENANT = "*"
 _API = "$JS.API"
+_EVERYTHING = (">",)
 _SIDE = (INBOX_STREAM, NOTICE_STREAM, BLOB_STREAM, DEAD_STREAM)  # beside logs; purged with them
 
 
@@ -81,6 +84,8 @@ def permissions(role: Role, scope: Scope) -> Permissions:
             return _recorder(scope)
         case "operator":
             return _operator(scope)
+        case "admin":  # backup, restore, edit: the account's walls are what holds him
+            return Permissions(_EVERYTHING, _EVERYTHING)
         case "doctor":
             return Permissions((SYSTEM_REQUEST,), (_answers(scope),))
 

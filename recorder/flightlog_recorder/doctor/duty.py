@@ -12,7 +12,7 @@ from flightlog_recorder.access.role import EVERY_TENANT, Role, Scope
 from flightlog_recorder.doctor.rights import Duty
 
 _SUBSCRIBER = re.compile(r"(?P<tenant>.+)-subscriber-(?P<name>.+)")
-_NAMED = re.compile(r"(?P<owner>.+)-(?P<role>harness|projector|recorder|operator)")
+_NAMED = re.compile(r"(?P<owner>.+)-(?P<role>harness|projector|recorder|operator|admin)")
 
 
 class Post(Struct, frozen=True):

@@ -53,11 +53,10 @@ def check(rights: Rights | Unproven, duty: Duty) -> list[Finding]:
     if isinstance(rights, Unproven):
         return [rights.finding(CHECK)]
     found: list[Finding] = []
-    if rights.is_boundless:
-        text = f"this {duty.role} may do anything in its account"
-        found = [Finding(CHECK, "wrong", text, duty.mend)]
-    elif wide := _too_wide(rights, duty.needs):
+    if wide := _too_wide(rights, duty.needs):
         text = f"too wide for the role {duty.role}: may also {named(wide)}"
+        if rights.is_boundless:
+            text = f"this {duty.role} may do anything in its account"
         found = [Finding(CHECK, "wrong", text, duty.mend)]
     if narrow := _too_narrow(rights, duty.needs):
         text = f"too narrow for the role {duty.role}: may not {named(narrow)}"
