@@ -15,7 +15,7 @@ from flightlog.subscribing import letter as letters
 from flightlog.subscribing import standing
 from flightlog.wire import subject as names
 from flightlog.wire.chunk import Blob
-from flightlog.wire.layout import BLOB_STREAM
+from flightlog.wire.layout import BLOB_STREAM, NOTICE_STREAM
 from flightlog.writing import keys
 from flightlog_recorder.access import accounts
 from flightlog_recorder.access.role import OWN_PERMISSIONS, Role
@@ -123,12 +123,19 @@ async def test_a_subscriber(roled: Roled) -> None:
             again = await anext(coming)
             assert again.id == delivery.id
             await again.ack()
+            # What comes of a notice is not its delivery: its body says that it is not wanted.
+            await until(lambda: has_read(roled, "acme-subscriber-mailer", NOTICE_STREAM))
         with pytest.raises(BlobMissing):
             [_ async for _ in log.blob(session, Blob(digest="0" * 64, size=1, kind="bytes"))]
         bus = log.bus
         assert isinstance(bus, NatsBus)
         for stream in standing.streams(bus):  # as when a purge is faster, or a replica lags
             await bus.after(stream, ">", 1_000, leader=True)
+
+
+def has_read(roled: Roled, user: str, stream: str) -> bool:
+    """Whether the user has asked for a message of the stream."""
+    return f"$JS.API.DIRECT.GET.{stream}" in roled.did(user).published
 
 
 async def hand_back(roled: Roled) -> None:
