@@ -35,6 +35,9 @@ from flightlog.wire.payload import Context, ModelMessages, ModelRequest, Purpose
 CACHE_MARK = "cache_control"
 LEAD = "$lead"  # the system messages that a request of some providers begins with, among `params`
 
+PATCHES = (
+    64 * 1024
+)  # bytes of a request's patches: they stay in its event, what is `rest` may leave
 _NOWHERE = -3
 
 Mark = tuple[int, int, Raw]  # index of the message, of its block, the mark
@@ -155,11 +158,13 @@ def _is_known(state: SessionState, name: str, value: Raw) -> bool:
 
 def _param_patches(state: SessionState, fields: Mapping[str, Raw]) -> dict[str, Patch]:
     """What can be told of known values; not of those of which something lies in blobs."""
-    found = dict[str, Patch]()
+    found, room = dict[str, Patch](), PATCHES
     for name, raw in fields.items():
         known = [None if held.references(each) else each for each in state.known(name)]
-        if (made := patch.best(known, raw)) is not None:
+        made = patch.best(known, raw)
+        if made is not None and (size := len(_encode(made))) <= room:
             found[name] = made
+            room -= size
     return found
 
 
@@ -206,6 +211,7 @@ class _Walk:
         self.marks: list[Mark] = []
         self.rest: list[Raw] = []
         self.patches: list[Patch] = []
+        self._room = PATCHES
 
     def through(self, messages: Sequence[Any] | None) -> bytes:
         """Take all of them, and return them as JSON."""
@@ -239,7 +245,12 @@ class _Walk:
         """The message as a patch of the one that is due, if all of that is in the event's log."""
         if self._due >= len(self._lines) or self._lines[self._due] != self._folded[self._due]:
             return None
-        return patch.of(self._due, self._lines[self._due], line)
+        made = patch.of(self._due, self._lines[self._due], line)
+        size = len(_encode(made))
+        if made is None or size > self._room:
+            return None
+        self._room -= size
+        return made
 
     def edits(self) -> list[Edit]:
         """The spans; none when the messages are the context itself, or there are none."""

@@ -103,6 +103,28 @@ def test_a_reminder_is_stored_and_stays_in_the_context() -> None:
     assert tale.state.messages() == messages
 
 
+def test_what_is_changed_in_many_messages_is_no_patch_where_these_would_not_fit() -> None:
+    tale = begun()
+    told = [{"role": "user", "content": f"{n} " + "said " * 100} for n in range(200)]
+    tale.put(proved({"messages": told}, tale))
+    changed = [{**each, "content": each["content"] + "new " * 200} for each in told]
+    found = proved({"messages": changed}, tale)
+    assert 0 < len(msgspec.json.encode(found.patches)) <= context.PATCHES
+    assert len(found.patches) + len(found.rest) == 200
+    tale.put(found)
+    assert tale.state.messages() == changed
+
+
+def test_so_it_is_with_fields() -> None:
+    tale = begun()
+    request = {f"p{n}": "so " * 1_000 for n in range(20)}
+    tale.put(proved({**request, "messages": []}, tale))
+    changed = {name: value + "new " * 2_000 for name, value in request.items()}
+    found = proved({**changed, "messages": []}, tale)
+    assert 0 < len(msgspec.json.encode(found.param_patches)) <= context.PATCHES + 200
+    assert len(found.param_patches) + len(found.params) == 20
+
+
 def test_a_trimmed_and_changed_history_becomes_the_context() -> None:
     tale = conversation()
     old = tale.state.messages()
