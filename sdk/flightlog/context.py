@@ -157,11 +157,10 @@ def _is_known(state: SessionState, name: str, value: Raw) -> bool:
 
 
 def _param_patches(state: SessionState, fields: Mapping[str, Raw]) -> dict[str, Patch]:
-    """What can be told of known values; not of those of which something lies in blobs."""
+    """What can be told of known values."""
     found, room = dict[str, Patch](), PATCHES
     for name, raw in fields.items():
-        known = [None if held.references(each) else each for each in state.known(name)]
-        made = patch.best(known, raw)
+        made = patch.best(state.known(name), raw)
         if made is not None and (size := len(_encode(made))) <= room:
             found[name] = made
             room -= size

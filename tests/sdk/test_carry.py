@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from flightlog.errors import InvalidEvent, InvalidValue
 from flightlog.wire import carry
+from flightlog.wire.chunk import Blob
 
 TEXT = st.text(alphabet=st.characters(codec=None, categories=None))  # surrogates too
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | TEXT | st.binary(max_size=40)
@@ -268,3 +269,12 @@ def test_a_fast_path_and_the_marked_path_read_the_same() -> None:
     for value in ({"a": 1}, ["$flightlo"], {"text": "$flightlog"}):
         raw = carry.pack(value)
         assert carry.unpack(raw) == plain(bytes(raw)) == value
+
+
+@pytest.mark.parametrize(
+    "odd", [{"size": -1}, {"size": 2**50}, {"digest": "0" * 63}, {"kind": "film"}, {"index": "x"}]
+)
+def test_what_nobody_would_take_for_a_reference_is_not_written_as_one(odd: dict[str, Any]) -> None:
+    blob = Blob(**{"digest": "0" * 64, "size": 1, **odd})
+    with pytest.raises(InvalidValue, match="no reference to a blob"):
+        carry.pack({"a": [blob]})

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from msgspec import UNSET, Raw
 
 from flightlog.messages import params, patch
+from flightlog.wire import carry
+from flightlog.wire.chunk import Blob
 
 LONG = "rule é " * 100
 texts = st.text(alphabet=st.sampled_from('aé€😀\\"\n'), max_size=20)
@@ -42,10 +44,22 @@ def test_the_known_value_that_saves_most_is_taken() -> None:
     twice, once = patch.best(known, Raw(written("c" + LONG * 2))), Raw(written("c" + LONG))
     assert twice is not None
     assert twice[0] == 1
-    alone = patch.best([None, known[0]], once)
+    alone = patch.best([known[2], known[0]], once)
     assert alone is not None
     assert alone[0] == 1
-    assert patch.best([None, known[2]], once) is None
+    assert patch.best([known[2]], once) is None
+
+
+@pytest.mark.parametrize(
+    "mark", [float("nan"), b"raw", Blob(digest="0" * 64, size=1, kind="bytes")]
+)
+def test_a_mark_is_never_part_of_a_patch(mark: object) -> None:
+    plain, marked = carry.pack([LONG, 1]), carry.pack([LONG, mark])
+    assert patch.of(0, bytes(plain), bytes(marked)) is None
+    assert patch.of(0, bytes(marked), bytes(plain)) is None
+    hidden = (0, len(LONG), 0, bytes(marked)[len(LONG) :].decode())
+    with pytest.raises(patch.UNFIT, match="mark"):
+        patch.applied(hidden, bytes(marked))
 
 
 @pytest.mark.parametrize(

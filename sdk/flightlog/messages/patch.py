@@ -9,6 +9,8 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Raw
 
+from flightlog.wire import carry
+
 # Which of the known values, how many bytes of its head and of its tail, and what is between them.
 Patch = tuple[int, int, int, str]
 
@@ -18,7 +20,12 @@ MOST = 16 * 1024  # bytes between head and tail: what is larger may have to go i
 
 
 def of(which: int, known: bytes, value: bytes) -> Patch | None:
-    """The value as a patch of a known one; None if that saves next to nothing."""
+    """The value as a patch of a known one; None if that saves next to nothing.
+
+    Marks are never part of one: a reference to a blob must be seen by whoever reads the event.
+    """
+    if carry.is_marked(known) or carry.is_marked(value):
+        return None
     head = _on_boundary(value, _common(known, value), -1)
     tail = _common_tail(known[head:], value[head:])
     start = _on_boundary(value, len(value) - tail, 1)
@@ -31,9 +38,9 @@ def of(which: int, known: bytes, value: bytes) -> Patch | None:
         return None
 
 
-def best(known: Sequence[Raw | None], value: Raw) -> Patch | None:
-    """The patch that saves most; what is None is not to be used."""
-    found = [of(n, bytes(each), bytes(value)) for n, each in enumerate(known) if each is not None]
+def best(known: Sequence[Raw], value: Raw) -> Patch | None:
+    """The patch that saves most."""
+    found = [of(n, bytes(each), bytes(value)) for n, each in enumerate(known)]
     return max(filter(None, found), key=lambda patch: patch[1] + patch[2], default=None)
 
 
@@ -43,6 +50,8 @@ def applied(patch: Patch, known: bytes) -> bytes:
     if head < 0 or tail < 0 or head + tail > len(known):
         raise ValueError("the patch does not fit")
     value = known[:head] + between.encode() + known[len(known) - tail :]
+    if carry.is_marked(value):
+        raise ValueError("the patch makes a mark")
     _ = msgspec.json.decode(value)
     return value
 

@@ -148,7 +148,7 @@ def _mark_other(value: object, where: str, depth: int, redact: Redact | None) ->
         case msgspec.Raw():
             return _mark(unpack(value), where, depth, redact) if redact or _odd(value) else value
         case Blob():
-            return _marked("blob", msgspec.to_builtins(value))
+            return _marked("blob", _blob(value, where))
         case str():  # subclasses, such as StrEnum members, whose str() is their own
             return _mark(str.__str__(value), where, depth, redact)
         case int():
@@ -157,6 +157,16 @@ def _mark_other(value: object, where: str, depth: int, redact: Redact | None) ->
             return _mark(float(value), where, depth, redact)
         case _:
             return _mark_model(value, where, depth, redact)
+
+
+def _blob(value: Blob, where: str) -> object:
+    """The reference as it is written; what nobody would take for one is refused."""
+    written = msgspec.to_builtins(value)
+    try:
+        msgspec.convert(written, Blob)
+    except msgspec.ValidationError as exc:
+        raise InvalidValue(where[:_PLACE], f"it is no reference to a blob ({exc})") from None
+    return written
 
 
 def _mark_model(value: object, where: str, depth: int, redact: Redact | None) -> object:
