@@ -275,6 +275,7 @@ def test_a_fast_path_and_the_marked_path_read_the_same() -> None:
     "odd", [{"size": -1}, {"size": 2**50}, {"digest": "0" * 63}, {"kind": "film"}, {"index": "x"}]
 )
 def test_what_nobody_would_take_for_a_reference_is_not_written_as_one(odd: dict[str, Any]) -> None:
-    blob = Blob(**{"digest": "0" * 64, "size": 1, **odd})
+    fields: dict[str, Any] = {"digest": "0" * 64, "size": 1, **odd}
+    blob = Blob(**fields)
     with pytest.raises(InvalidValue, match="no reference to a blob"):
         carry.pack({"a": [blob]})
