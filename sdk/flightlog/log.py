@@ -305,9 +305,8 @@ class Log:
     async def watch(self, id: str) -> "AsyncGenerator[asyncio.Queue[Message]]":
         """Bodies appended to the session from now on: live hints, at most once, for display."""
         heard: asyncio.Queue[Message] = asyncio.Queue()
-        subject = names.log_subject(
-            self.tenant, names.token("session id", id), "live", prefix=self.bus.layout.prefix
-        )
+        session = names.token("session id", id)
+        subject = names.live_filter(self.tenant, session, prefix=self.bus.layout.prefix)
         async with self._listening(subject, heard.put):
             yield heard
 

@@ -124,3 +124,24 @@ def test_keys_that_differ_live_apart_and_equal_keys_together() -> None:
     assert subject.key_subject("acme", "nightly") == (
         "$KV.FLIGHTLOG_keys.acme.FI5WFNJ53OPRM63D2IRAFI3AQEN2PDPQCUBB64CNAHXJVOWUC2OA"
     )
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said_on", "is_heard"),
+    [
+        ("a.b", "a.b", True),
+        ("a.*", "a.b", True),
+        ("a.*.c", "a.b.c", True),
+        ("a.>", "a.b.c", True),
+        (">", "a", True),
+        ("a.>", "a", False),
+        ("a.*", "a.b.c", False),
+        ("a.b", "a.c", False),
+        ("a.b", "a", False),
+        ("*.b.>", "a.c.d", False),
+    ],
+)
+def test_a_subscription_is_to_hear_what_its_pattern_says(
+    pattern: str, said_on: str, is_heard: bool
+) -> None:
+    assert subject.matches(pattern, said_on) is is_heard

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextvars import Context, copy_context
+from itertools import chain
 from random import Random
 from typing import Any, Protocol
 
@@ -38,7 +39,10 @@ class Network:
     def tell(self, subject: str, body: bytes, sender: Link) -> None:
         """Core NATS: whoever listens hears it, unless it is lost."""
         starred = subject.rpartition(".")[0] + ".*"
-        for ear in (*self.ears.get(subject, ()), *self.ears.get(starred, ())):
+        *prefix, _, tenant, session, part = subject.rsplit(".", 4)
+        of_one = ".".join((*prefix, "*", tenant, session, part))  # whatever its slot
+        ears = (self.ears.get(each, ()) for each in (subject, starred, of_one))
+        for ear in chain.from_iterable(ears):
             if ear.link is not sender and not ear.link.cut:
                 if self.weather.deaf and self.rng.random() < self.weather.deaf:
                     continue

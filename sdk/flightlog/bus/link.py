@@ -16,6 +16,7 @@ from nats.aio.subscription import Subscription
 from flightlog.bus.client import Client
 from flightlog.bus.protocol import Message
 from flightlog.errors import BusUnavailable, LayoutRefused, NotPermitted
+from flightlog.wire import subject as names
 
 REQUEST_TIMEOUT = 5.0  # seconds for one answer; deadlines above are made of several
 CONNECT_TIMEOUT = 5.0
@@ -238,7 +239,9 @@ class Link:
 
     async def _subscribe(self, client: Client, listening: Listening) -> None:
         async def took(msg: Msg) -> None:
-            await listening.heard(Message(msg.subject, 0, msg.data))
+            # A consumer pushes to any subject, past its owner's permissions; the name stays true.
+            if names.matches(listening.subject, msg.subject):
+                await listening.heard(Message(msg.subject, 0, msg.data))
 
         try:
             listening.subscription = await client.subscribe(listening.subject, cb=took)

@@ -37,7 +37,7 @@ class Listener:
         """Listen; nothing is taken yet."""
         session, prefix = self._journal.session, self._bus.layout.prefix
         items = names.inbox_subject(self._tenant, session, "*", prefix=prefix)
-        live = names.log_subject(self._tenant, session, "live", prefix=prefix)
+        live = names.live_filter(self._tenant, session, prefix=prefix)
         missed = self._doubt.set
         self._listening.append(await self._bus.listen(items, self._heard_item, missed=missed))
         self._listening.append(await self._bus.listen(live, self._heard_append, missed=missed))

@@ -77,9 +77,22 @@ def dead_subject(
     return f"{prefix}.dead.{tenant}.{name}.{session}.{sequence}"
 
 
-def live_filter(tenant: str, *, prefix: str = PREFIX) -> str:
-    """What subscribers see of the logs: the live events of a tenant's sessions."""
-    return f"{prefix}.*.{tenant}.*.live"
+def live_filter(tenant: str, session: str = "*", *, prefix: str = PREFIX) -> str:
+    """What is heard of the logs: the live events of a tenant's sessions, or of one of them.
+
+    Of one, too, with a wildcard: a consumer that pushes begins where an exact subject is heard.
+    """
+    return f"{prefix}.*.{tenant}.{session}.live"
+
+
+def matches(pattern: str, subject: str) -> bool:
+    """Whether a subscription to `pattern` is to hear what was said on `subject`."""
+    ours, theirs = pattern.split("."), subject.split(".")
+    if ours[-1] == ">" and len(theirs) >= len(ours):
+        ours, theirs = ours[:-1], theirs[: len(ours) - 1]
+    return len(ours) == len(theirs) and all(
+        mine in ("*", its) for mine, its in zip(ours, theirs, strict=True)
+    )
 
 
 def durable(tenant: str, name: str) -> str:
