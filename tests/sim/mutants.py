@@ -91,9 +91,9 @@ def _no_place(state: SessionState, taken: int | None) -> int:
     return 0
 
 
-async def _as_far_as_seen(bus: Any, wanted: Any, snapshot: Any, _: Any) -> Any:
+async def _as_far_as_seen(bus: Any, tenant: str, id: str, snapshot: Any, **_: Any) -> Any:
     """A replica's end is taken for the log's."""
-    return await opening.fold(bus, wanted.tenant, wanted.id, snapshot)
+    return await opening.fold(bus, tenant, id, snapshot)
 
 
 def _no_seal(reading: Reading) -> bool:
@@ -111,7 +111,7 @@ MUTANTS: dict[str, Patch] = {
     "the same bytes again": (Writer, "answered", _composed_anew),
     "the compare-and-set of keys": (Broker, "refusal", _no_compare),
     "the snapshot's own event": (Reading, "_is_anchor", _any_anchor),
-    "the leader's end": (opening, "_to_the_end", _as_far_as_seen),
+    "the leader's end": (opening, "to_the_end", _as_far_as_seen),
     "the seal": (Reading, "_base_open", property(_no_seal)),
     "the place in the inbox": (states, "_inbox", _no_place),
 }
