@@ -23,7 +23,7 @@ from msgspec import UNSET, Raw
 
 from flightlog.blobs import held
 from flightlog.errors import FlightlogError, InvalidValue
-from flightlog.messages import params, patch, providers
+from flightlog.messages import params, patch, providers, turn
 from flightlog.messages.edit import PATCHED, REST, Edit
 from flightlog.messages.patch import Patch
 from flightlog.messages.provider import Provider
@@ -38,7 +38,9 @@ LEAD = "$lead"  # the system messages that a request of some providers begins wi
 PATCHES = (
     64 * 1024
 )  # bytes of a request's patches: they stay in its event, what is `rest` may leave
+END = 128  # bytes by which messages are taken to be alike: enough for the id of a call
 _NOWHERE = -3
+_PENDING = turn.PENDING.encode()
 
 Mark = tuple[int, int, Raw]  # index of the message, of its block, the mark
 
@@ -71,6 +73,8 @@ def refer(
     keys: list[object] = list(request)
     if not all(isinstance(key, str) for key in keys):
         raise InvalidValue("request", "its keys must be text")
+    if LEAD in request:
+        raise InvalidValue("request", f"no field of it may be called {LEAD}")
     provider = state.provider if provider is None else provider
     form = providers.get(provider)
     model, messages, fields = _split(request, form, redact)
@@ -132,7 +136,7 @@ def rebuild(state: SessionState, payload: ModelRequest) -> dict[str, Any]:
         fields |= params.patched(payload.param_patches, state.known)
         whole = _messages(_followed(state, form, payload, context), context.marks)
         body = _body(order, payload.model, whole, fields)
-    except (LookupError, TypeError, ValueError) as exc:
+    except (*patch.UNFIT, TypeError) as exc:
         raise CannotRebuild(state.session_id, "its edits do not fit the log") from exc
     if _digest(body) != context.digest:
         raise CannotRebuild(state.session_id, "it does not give the recorded digest")
@@ -160,7 +164,7 @@ def _param_patches(state: SessionState, fields: Mapping[str, Raw]) -> dict[str, 
     """What can be told of known values."""
     found, room = dict[str, Patch](), PATCHES
     for name, raw in fields.items():
-        made = patch.best(state.known(name), raw)
+        made = params.patch_of(raw, state.known(name))
         if made is not None and (size := len(_encode(made))) <= room:
             found[name] = made
             room -= size
@@ -210,6 +214,7 @@ class _Walk:
         self.marks: list[Mark] = []
         self.rest: list[Raw] = []
         self.patches: list[Patch] = []
+        self._ends: dict[bytes, list[int]] = {}
         self._room = PATCHES
 
     def through(self, messages: Sequence[Any] | None) -> bytes:
@@ -237,19 +242,32 @@ class _Walk:
         self.marks += [(at, block, carry.pack(mark, redact=self._redact)) for block, mark in marks]
         if place < 0 and (made := self._patch(line)) is not None:
             self.patches.append(made)
-            place = PATCHED
+            self._due, place = made[0], PATCHED
         self._found(place, line)
 
     def _patch(self, line: bytes) -> Patch | None:
-        """The message as a patch of the one that is due, if all of that is in the event's log."""
-        if self._due >= len(self._lines) or self._lines[self._due] != self._folded[self._due]:
-            return None
-        made = patch.of(self._due, self._lines[self._due], line)
-        size = len(_encode(made))
-        if made is None or size > self._room:
-            return None
-        self._room -= size
-        return made
+        """The message as a patch of the one that is due, or of one that begins or ends like it."""
+        for at in self._alike(line):
+            made = patch.of(at, self._lines[at], line) if self._is_settled(at) else None
+            if made is not None and (size := len(_encode(made))) <= self._room:
+                self._room -= size
+                return made
+        return None
+
+    def _is_settled(self, at: int) -> bool:
+        """Whether all of a line is in its events, and none of it is still to come."""
+        return self._lines[at] == self._folded[at] and _PENDING not in self._lines[at]
+
+    def _alike(self, line: bytes) -> Iterator[int]:
+        if self._due < len(self._lines):
+            yield self._due
+        if not self._ends:
+            for at, known in enumerate(self._lines):
+                for end in (known[:END], known[-END:]):
+                    self._ends.setdefault(end, []).append(at)
+        for end in (line[:END], line[-END:]):
+            if places := self._ends.get(end):
+                yield places[bisect_left(places, self._due) % len(places)]
 
     def edits(self) -> list[Edit]:
         """The spans; none when the messages are the context itself, or there are none."""

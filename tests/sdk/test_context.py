@@ -115,6 +115,40 @@ def test_what_is_changed_in_many_messages_is_no_patch_where_these_would_not_fit(
     assert tale.state.messages() == changed
 
 
+@pytest.mark.parametrize("output", ["b", "b" * 400])
+def test_a_message_of_which_a_result_is_still_to_come_is_no_base_of_a_patch(output: str) -> None:
+    tale = begun()
+    tale.turn(tool_use("a"), tool_use("b"))
+    for call_id in "ab":
+        tale.call(call_id)
+    tale.result("a", "A" * 400)
+    messages = tale.state.messages()
+    messages[-1]["content"].insert(0, text("<date>today</date>"))
+    found = proved({"messages": messages}, tale)
+    tale.result("b", output)  # it ends while the request is on its way
+    tale.put(found)
+    assert (found.patches, len(found.rest)) == ([], 1)
+    [_, _, results] = tale.state.messages()
+    assert text("<date>today</date>") in results["content"]
+    assert "A" * 400 in str(results)
+
+
+def test_a_side_request_in_between_changes_nothing_of_what_a_field_becomes() -> None:
+    tale, (one, two, three) = begun(), (f"{each * 3_000}0" for each in "ABC")
+    for system in (one, two):
+        tale.put(proved({"system": system, "messages": []}, tale))
+    again = proved({"system": one[:-1] + "1", "messages": []}, tale)
+    tale.put(stored({"system": three, "messages": []}, tale, purpose="side"))
+    tale.put(again)
+    assert again.param_patches
+    assert msgspec.json.decode(tale.state.params["system"]) == one[:-1] + "1"
+
+
+def test_no_field_may_be_called_as_the_messages_that_lead() -> None:
+    with pytest.raises(InvalidValue, match="may be called"):
+        context.refer(begun().state, {"$lead": 5, "messages": []})
+
+
 def test_so_it_is_with_fields() -> None:
     tale = begun()
     request = {f"p{n}": "so " * 1_000 for n in range(20)}

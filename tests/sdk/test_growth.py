@@ -76,6 +76,17 @@ def with_tools_every_other_turn(messages: list[Message], turn: int) -> Request:
     return {"system": "be brief", "messages": messages, "tools": TOOLS if turn % 2 else []}
 
 
+def with_every_message_aged_in_a_window(messages: list[Message], turn: int) -> Request:
+    def aged(message: Message, age: int) -> Message:
+        if isinstance(message["content"], str):
+            return message
+        return {**message, "content": [text(f"<age>{age} of {turn}</age>"), *message["content"]]}
+
+    window = messages[-8:]
+    shown = [aged(each, age) for age, each in enumerate(reversed(window))]
+    return {"system": "be brief", "messages": [messages[0], *reversed(shown)]}
+
+
 class Harness:
     """Keeps its own list of messages; `tale` is what is recorded, `sent` what was sent."""
 
@@ -158,6 +169,13 @@ def test_so_do_fewer_turns_of_every_other_kind(
     edit: Callable[[list[Message], int], Request],
 ) -> None:
     assert_cheap(edit, FEWER)
+
+
+def test_a_window_in_which_every_message_changes_each_turn_stores_the_changes_alone() -> None:
+    harness = Harness(with_every_message_aged_in_a_window)
+    harness.run(FEWER)
+    assert stored(harness.tale) <= 1.4 * sum(map(len, harness.unique))  # eight patches a turn
+    assert_rebuilt(harness)
 
 
 def assert_cheap(edit: Callable[[list[Message], int], Request], turns: int) -> None:

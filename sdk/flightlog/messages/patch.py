@@ -4,14 +4,12 @@ Prompts with the time in their last line, and reminders inside of a message that
 then cost what is new in them.
 """
 
-from collections.abc import Sequence
-
 import msgspec
-from msgspec import Raw
 
 from flightlog.wire import carry
 
-# Which of the known values, how many bytes of its head and of its tail, and what is between them.
+# Which known value (the place of a line, the CRC-32 of a field's), how many bytes of its head and
+# of its tail, and what is between them.
 Patch = tuple[int, int, int, str]
 
 LEAST = 256  # bytes that a patch must save
@@ -36,12 +34,6 @@ def of(which: int, known: bytes, value: bytes) -> Patch | None:
         return which, head, tail, between.decode()
     except UnicodeDecodeError:
         return None
-
-
-def best(known: Sequence[Raw], value: Raw) -> Patch | None:
-    """The patch that saves most."""
-    found = [of(n, bytes(each), bytes(value)) for n, each in enumerate(known)]
-    return max(filter(None, found), key=lambda patch: patch[1] + patch[2], default=None)
 
 
 def applied(patch: Patch, known: bytes) -> bytes:
