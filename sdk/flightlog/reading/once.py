@@ -1,7 +1,7 @@
 """One pass over a session's messages, in pages: base, seal, live, under the reader's rule."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import Literal
 
 from flightlog import clock
@@ -15,6 +15,7 @@ Presence = Literal["absent", "unsealed", "present", "purged"]
 
 LAG_FIRST, LAG_MOST = 0.002, 0.1  # seconds between looks at a replica that lags behind an ack
 LAG_DEADLINE = 10.0  # seconds until a lagging replica is taken for an unavailable bus
+SLICE = 64  # messages worked on at a time: as many as arrive with one read of the socket
 _ANCHOR_DEADLINE = 1.0  # seconds until the leader is asked for a snapshot's unseen event
 _NOTHING = Head()
 
@@ -115,11 +116,12 @@ class Reading:
                 while ahead is not None:
                     page = await ahead
                     ahead = self._ask_ahead(page, part)
-                    await asyncio.sleep(0)  # the request leaves before the page is worked on
-                    if events := self._take(page.messages, part):
-                        yield events
-                    if self._reached:
-                        return
+                    for some in _slices(page.messages):
+                        await asyncio.sleep(0)  # the next page comes in while this one is worked on
+                        if events := self._take(some, part):
+                            yield events
+                        if self._reached:
+                            return
                     if ahead is None and page.more:
                         ahead = self._ask(part, self._next[part], self.chain.head.seq)
             finally:
@@ -181,6 +183,11 @@ class Reading:
         elif self.seal is None and part == "base":
             self.seal = control
             self._misfit = _misfit(control, self.chain.head)
+
+
+def _slices(messages: list[Message]) -> Iterator[list[Message]]:
+    for at in range(0, len(messages), SLICE):
+        yield messages[at : at + SLICE]
 
 
 def _misfit(seal: Control, head: Head) -> Gap | None:
