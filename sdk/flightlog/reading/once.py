@@ -1,7 +1,7 @@
 """One pass over a session's messages, in pages: base, seal, live, under the reader's rule."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Literal
 
 from flightlog import clock
@@ -116,12 +116,10 @@ class Reading:
                 while ahead is not None:
                     page = await ahead
                     ahead = self._ask_ahead(page, part)
-                    for some in _slices(page.messages):
-                        await asyncio.sleep(0)  # the next page comes in while this one is worked on
-                        if events := self._take(some, part):
-                            yield events
-                        if self._reached:
-                            return
+                    if events := await self._taken(page, part):
+                        yield events
+                    if self._reached:
+                        return
                     if ahead is None and page.more:
                         ahead = self._ask(part, self._next[part], self.chain.head.seq)
             finally:
@@ -141,6 +139,14 @@ class Reading:
             return None
         start = page.messages[-1].sequence + 1 if page.messages else self._next[part]
         return self._ask(part, start, passed)
+
+    async def _taken(self, page: Page, part: Part) -> list[Event]:
+        """The page's events that count; the next page comes in while it is worked on."""
+        events: list[Event] = []
+        for at in range(0, len(page.messages) or 1, SLICE):
+            await asyncio.sleep(0)
+            events += self._take(page.messages[at : at + SLICE], part)
+        return events
 
     def _take(self, messages: list[Message], part: Part) -> list[Event]:
         events: list[Event] = []
@@ -183,11 +189,6 @@ class Reading:
         elif self.seal is None and part == "base":
             self.seal = control
             self._misfit = _misfit(control, self.chain.head)
-
-
-def _slices(messages: list[Message]) -> Iterator[list[Message]]:
-    for at in range(0, len(messages), SLICE):
-        yield messages[at : at + SLICE]
 
 
 def _misfit(seal: Control, head: Head) -> Gap | None:
