@@ -266,8 +266,8 @@ class _Walk:
                 for end in (known[:END], known[-END:]):
                     self._ends.setdefault(end, []).append(at)
         for end in (line[:END], line[-END:]):
-            if places := self._ends.get(end):
-                yield places[bisect_left(places, self._due) % len(places)]
+            if (place := self._next_of(self._ends.get(end))) is not None:
+                yield place
 
     def edits(self) -> list[Edit]:
         """The spans; none when the messages are the context itself, or there are none."""
@@ -286,8 +286,11 @@ class _Walk:
         if not self._places:
             for at, known in enumerate(self._lines):
                 self._places.setdefault(known, []).append(at)
-        places = self._places.get(line)
-        return places[bisect_left(places, self._due) % len(places)] if places else REST
+        place = self._next_of(self._places.get(line))
+        return REST if place is None else place
+
+    def _next_of(self, places: Sequence[int] | None) -> int | None:
+        return places[bisect_left(places, self._due) % len(places)] if places else None
 
     def _found(self, place: int, line: bytes) -> None:
         self.sent.append(line)

@@ -18,9 +18,8 @@ from flightlog import environment, usage
 from flightlog import fork as forking
 from flightlog.blobs.blob import Blobs
 from flightlog.blobs.spill import SPILLS, Limits
-from flightlog.bus.link import Heard
 from flightlog.bus.notices import Start
-from flightlog.bus.protocol import Connection, Message
+from flightlog.bus.protocol import Connection, Heard, Message
 from flightlog.cache.catalog import Cursor, Filter, Page, Row
 from flightlog.cache.recall import Cache
 from flightlog.cache.store import Store

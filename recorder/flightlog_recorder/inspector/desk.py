@@ -58,9 +58,9 @@ class Desk:
 
     async def event(self, session: str, seq: int) -> Event:
         """An event; found by itself unless the tape has it at hand. Raises `NotThere`."""
-        await self._check_there(session)
         held = self._tapes.get(session)
         if held and held.tape and not held.lock.locked() and held.tape.is_at_hand(seq):
+            await self._check_there(session)
             return await held.tape.event(seq)
         found = await windows.window(self.log, session, seq, seq)
         if not found.events:

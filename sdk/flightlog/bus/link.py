@@ -6,7 +6,7 @@ import logging
 import re
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import nats.errors
@@ -14,7 +14,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from flightlog.bus.client import Client
-from flightlog.bus.protocol import Message
+from flightlog.bus.protocol import Heard, Message, Missed
 from flightlog.errors import BusUnavailable, LayoutRefused, NotPermitted
 from flightlog.wire import subject as names
 
@@ -29,9 +29,6 @@ _DEFAULT_PAYLOAD = 1 << 20  # bytes, nats-server's own default, until it has sai
 # nats-py hands errors out in lower case, subjects included.
 _VIOLATION = re.compile(r'permissions violation for (publish|subscription) to "([^"]*)"')
 _UNWELCOME = re.compile(r"authorization|authentication")
-
-Heard = Callable[[Message], Awaitable[None]]
-Missed = Callable[[], None]
 
 _log = logging.getLogger("flightlog.bus.protocol")
 
@@ -114,9 +111,14 @@ class Link:
         async def erred(exc: Exception) -> None:
             self._on_error(client, exc)
 
-        called: dict[str, Any] = {"disconnected_cb": lost, "closed_cb": lost}
         try:
-            await client.connect(error_cb=erred, reconnected_cb=back, **called, **self._options)
+            await client.connect(
+                error_cb=erred,
+                disconnected_cb=lost,
+                closed_cb=lost,
+                reconnected_cb=back,
+                **self._options,
+            )
         except (nats.errors.Error, OSError, ValueError) as exc:
             self._last_error = self._last_error or exc
             raise

@@ -32,6 +32,7 @@ class Page(Struct, frozen=True):
 
 
 Heard = Callable[[Message], Awaitable[None]]
+Missed = Callable[[], None]
 
 
 class Listening(Protocol):
@@ -80,9 +81,7 @@ class Bus(Protocol):
         """Delete a subject's messages below a stream sequence, for good; returns how many."""
         ...
 
-    async def listen(
-        self, subject: str, heard: Heard, *, missed: Callable[[], None] = ...
-    ) -> Listening:
+    async def listen(self, subject: str, heard: Heard, *, missed: Missed = ...) -> Listening:
         """Call `heard` for each core message on `subject`; hints, at most once.
 
         `missed` is called when a lost connection is back: hints may have passed meanwhile.
